@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.operation.serving import Server, serving
 
+from weft.journal.contract import LogLine
 from weft.logs import JsonFormatter, PeopleFormatter, set_up_logs
+from weft.worker.logs import ShownLine, echo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -334,3 +336,11 @@ async def test_what_a_function_prints_cannot_pass_for_an_event(tmp_path: Path, l
     assert "child" not in last
     assert mine["level"] == "error"
     assert mine["message"].startswith("told {")
+
+
+def test_a_line_that_weft_adds_to_those_of_a_node_is_no_second_event(stream: io.StringIO) -> None:
+    set_up_logs(stream=stream)
+    own = LogLine(0, "log", "code changed since attempt 1", "INFO", "weft")
+    users = LogLine(0, "log", "seven orders", "INFO", "shop")
+    echo([ShownLine("x", "total", 2, own), ShownLine("x", "total", 2, users)])
+    assert [line["message"] for line in lines(stream)] == ["seven orders"]

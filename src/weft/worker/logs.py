@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("weft.worker")
 
+# Of the lines that weft adds to those of an attempt.
+_OWN_LOGGER = "weft"
+
 # A line is in the journal within a second, the time of the child and of the commit included.
 WRITE_SECONDS = 0.5
 # A result waits no longer for its lines: the journal is away or slow, and results do not depend on them.
@@ -173,7 +176,7 @@ class LogWriter:
 
     def note(self, attempt: AttemptName, text: str) -> None:
         """Add a line of weft's own to those of an attempt."""
-        self.add(attempt, [LogLine(self._now(), "log", text, "INFO", "weft")])
+        self.add(attempt, [LogLine(self._now(), "log", text, "INFO", _OWN_LOGGER)])
 
     def add_progress(self, call: HandlerCall, progress: NodeProgress | None) -> None:
         """Take how far an attempt has come."""
@@ -406,6 +409,8 @@ def echo(lines: Sequence[ShownLine]) -> None:
     printed = []
     for shown in lines:
         line = shown.line
+        if as_events and line.logger == _OWN_LOGGER:
+            continue  # an event of this process's log says it already
         if as_events and line.stream == "log" and line.logger is not None:
             level = logging.getLevelName(line.level or "INFO")
             logger = logging.getLogger(line.logger)

@@ -86,7 +86,7 @@ def inputs(execution_ids: list[str]) -> Query[dict[str, bytes]]:
 def active(not_updated_since: int) -> Query[list[ActiveExecution]]:
     # What waits for its turn in a lane is nowhere but in the journal.
     found = yield (
-        f"SELECT {_ACTIVE} FROM progress WHERE {IS_HOT} AND updated_at <= ?"  # noqa: S608
+        f"SELECT {_ACTIVE} FROM progress INDEXED BY progress_hot WHERE {IS_HOT} AND updated_at <= ?"  # noqa: S608
         " AND NOT EXISTS (SELECT 1 FROM queued_executions AS queued"
         " WHERE queued.execution = progress.execution)",
         (not_updated_since,),
@@ -96,7 +96,8 @@ def active(not_updated_since: int) -> Query[list[ActiveExecution]]:
 
 def waiting(not_updated_since: int) -> Query[list[ActiveExecution]]:
     found = yield (
-        f"SELECT {_ACTIVE} FROM progress WHERE {IS_HOT} AND waiting > 0 AND updated_at <= ?",  # noqa: S608
+        f"SELECT {_ACTIVE} FROM progress INDEXED BY progress_hot"  # noqa: S608
+        f" WHERE {IS_HOT} AND waiting > 0 AND updated_at <= ?",
         (not_updated_since,),
     )
     return [ActiveExecution(*values) for values in found]

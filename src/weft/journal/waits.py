@@ -64,7 +64,9 @@ LATE_ANSWER = {"event": "bigint", "execution_id": "text", "node_id": "text"}
 # In the words of the partial index: a plan that is made before its values are known could not take the index.
 IS_OPEN = "kind = 'signal' AND settled_at IS NULL"
 # Written like the predicate of the partial index.
-_WITH_DEADLINE = f"evicted AND deadline_at IS NOT NULL AND {IS_ACTIVE}"
+_WITH_DEADLINE = (
+    f"progress INDEXED BY progress_evicted_deadline WHERE evicted AND deadline_at IS NOT NULL AND {IS_ACTIVE}"
+)
 
 # A wait that looks back looks at the newest events of its type, so many and so many bytes of them at most:
 # they are decoded one by one, while the transaction keeps others waiting. Each may have a megabyte.
@@ -158,13 +160,13 @@ def due(now: int, limit: int) -> Query[DueWaits]:
         (now, limit),
     )
     late = yield (
-        f"SELECT id, generation FROM progress WHERE {_WITH_DEADLINE} AND deadline_at <= ?"  # noqa: S608
+        f"SELECT id, generation FROM {_WITH_DEADLINE} AND deadline_at <= ?"  # noqa: S608
         " ORDER BY deadline_at LIMIT ?",
         (now, limit),
     )
     ((next_wait, next_deadline),) = yield (
         "SELECT (SELECT min(due_at) FROM waits WHERE due_at > ? AND settled_at IS NULL),"  # noqa: S608
-        f" (SELECT min(deadline_at) FROM progress WHERE {_WITH_DEADLINE} AND deadline_at > ?)",
+        f" (SELECT min(deadline_at) FROM {_WITH_DEADLINE} AND deadline_at > ?)",
         (now, now),
     )
     next_at = min((at for at in (next_wait, next_deadline) if at is not None), default=None)

@@ -21,6 +21,7 @@ from weft.orchestrator.recover import rebuild, recover
 from weft.orchestrator.service import Orchestrator
 from weft.orchestrator.sweep import reclaim, sweep
 from weft.orchestrator.triggers.lanes import release_stalled
+from weft.orchestrator.triggers.schedule import Scheduler
 from weft.orchestrator.waits.answers import tell_untold
 from weft.orchestrator.waits.evict import evict
 from weft.worker.lease import renew
@@ -87,6 +88,21 @@ async def sweeps(world: World, actor: Actor) -> None:
         except (JournalError, PortError):
             world.hits["sweep met an error"] += 1
         await Step("idle", wait_seconds, "timers")
+
+
+async def schedules(world: World, actor: Actor) -> None:
+    """Start what schedules have due by the clock of this process, up to the last time of the run."""
+    ports = world.ports(actor)
+    scheduler = Scheduler(ports, grace_seconds=pace.TRIGGER_GRACE_SECONDS)
+    while True:
+        begin_step(ports)
+        now = min(ports.clock.now(), world.triggers.last_at)
+        try:
+            for row in await ports.journal.due_triggers(now=now, limit=10):
+                await scheduler.fire_one(row, now)
+        except (JournalError, PortError):
+            world.hits["a schedule met an error"] += 1
+        await Step("idle", pace.TRIGGER_LOOK_SECONDS)
 
 
 async def _look_back(world: World, context: Context, nets: frozenset[str]) -> None:

@@ -6,9 +6,11 @@ again, with the same idempotency key if it has one.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from itertools import product
 from typing import TYPE_CHECKING
 
-from tests.support.simulation.drawing import draw_definition, plan_of
+from tests.support.simulation.drawing import EVENT_TYPES, EVENT_VALUES, draw_definition, plan_of
 from tests.support.simulation.faults import PortError
 from tests.support.simulation.scheduler import Step
 
@@ -18,7 +20,9 @@ from weft.errors import ClaimedError, InputError, JournalError, NotAllowedError,
 from weft.journal.contract import Claim, NewBatch, Submission
 from weft.orchestrator import control
 from weft.orchestrator.submit import submit
+from weft.orchestrator.triggers.events import receive
 from weft.orchestrator.waits import answers
+from weft.triggers.cloudevent import InboundEvent
 
 if TYPE_CHECKING:
     from random import Random
@@ -43,6 +47,7 @@ _CONTROLS = (
 )
 
 _ANSWERS = ("answer", "signal", "signal")
+_EVENT = "event"
 # So many waits are answered at once when the script is over.
 _AT_ONCE = 50
 
@@ -52,7 +57,7 @@ _PAUSES = ("pause", "pause", "pause", "resume", "cancel")
 class Request:
     """One call a client wants answered."""
 
-    __slots__ = ("answer", "count", "draw", "given", "key", "kind", "plan", "tried", "wait_seconds")
+    __slots__ = ("answer", "count", "draw", "event", "given", "key", "kind", "plan", "tried", "wait_seconds")
 
     def __init__(self, kind: str, *, wait_seconds: float = 0.0) -> None:
         self.kind = kind
@@ -66,6 +71,8 @@ class Request:
         self.answer: tuple[str, ...] | None = None
         # Of an answer or a signal with a key: to whom it goes, and what it brings.
         self.given: tuple[str, str, int | str] | None = None
+        # Of an inbound event: its type, its id, and what it is matched by.
+        self.event: tuple[str, str, int] | None = None
 
 
 class Caller:
@@ -117,6 +124,9 @@ class Caller:
         controls = controls[: cut.most_controls]
         if world.profile.waits:
             controls += _draw_answers(rng)
+        if world.profile.has_events:
+            controls += _draw_events(rng)
+        if world.profile.waits:
             rng.shuffle(controls)
         return script + controls
 
@@ -157,6 +167,10 @@ class Caller:
             return
         if request.kind in _ANSWERS:
             await self._answer(request, ports)
+            return
+        if request.kind == _EVENT:
+            assert request.event is not None
+            await self._send(request.event, ports)
             return
         rows = list(world.journal._executions.values())
         if not rows:
@@ -259,6 +273,18 @@ class Caller:
         if began_on == world.incarnation:
             world.invariants.answer_counted(value)
 
+    async def _send(self, event: tuple[str, str, int], ports: ApiPorts) -> None:
+        """Send an inbound event, as the API does; the same one again has the same answer."""
+        type_, event_id, value = event
+        world = self._world
+        body = {"type": type_, "id": event_id, "source": "/s", "data": {"n": value, "id": event_id}}
+        inbound = InboundEvent(namespace="default", id=event_id, source="/s", type=type_, body=body)
+        began_on = world.incarnation
+        answer = await receive(inbound, ports, admit=lambda _: nullcontext())
+        world.hits["event: known" if answer.known is not None else "event: new"] += 1
+        if began_on == world.incarnation:
+            world.triggers.check_answer(inbound, answer)
+
     def _draw_answer(self, request: Request) -> tuple[str, str, int | str] | None:
         """Draw whom to answer: mostly somebody who waits; and what with, which nobody else says."""
         world = self._world
@@ -280,6 +306,9 @@ class Caller:
         """Answer all who wait: a wait without an expiry lasts for ever."""
         world = self._world
         try:
+            if world.profile.has_events:
+                for type_, value in product(EVENT_TYPES, EVENT_VALUES):
+                    await self._send((type_, world.new_id(), value), ports)
             for one in await ports.catalog.open_waits(limit=_AT_ONCE):
                 value = int(world.new_id())
                 world.invariants.answers(None, value)
@@ -328,4 +357,16 @@ def _draw_answers(rng: Random) -> list[Request]:
             request.key = f"answer-{number}"
             if rng.random() < 0.5:
                 requests.append(request)
+    return requests
+
+
+def _draw_events(rng: Random) -> list[Request]:
+    """Draw inbound events, many of them sent twice."""
+    requests = []
+    for number in range(rng.randint(2, 8)):
+        request = Request(_EVENT, wait_seconds=rng.random() * rng.choice([0.02, 0.5, 3.0]))
+        request.event = rng.choice(EVENT_TYPES), f"event-{number}", rng.choice(EVENT_VALUES)
+        requests.append(request)
+        if rng.random() < 0.4:
+            requests.append(request)
     return requests

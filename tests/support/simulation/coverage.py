@@ -293,6 +293,14 @@ _PATHS: dict[str, tuple[str, ...]] = {
         "signal: kept",
         "sweep: the end of a wait that the store was not told of",
     ),
+    "events and triggers": (
+        "event: known",
+        "event: new",
+        "trigger: on_event",
+        "trigger: tick",
+        "wait: answered by an event",
+        "wait: answered by an earlier event",
+    ),
     "calls": (
         "answer refused",
         "claim: of an answer",

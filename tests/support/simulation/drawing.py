@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,9 @@ RETRY_CONDITIONS = (
 )
 # Few names of signals, so that several nodes wait for the same one; not all of them take any answer.
 SIGNALS = ("go", "go", "on")
+# Few types and few values, so that an event finds several waits, of one execution and of others.
+EVENT_TYPES = ("paid", "sent")
+EVENT_VALUES = (0, 1)
 _OF_WAITS = ("id", "dependencies", "trigger_rule", "condition")
 _ANSWERS = [None, {"type": "integer"}]
 # A queue is named after its handler, unless a node says otherwise.
@@ -102,7 +106,7 @@ def draw_definition(
                 sources.append(f"nodes.{parents[0]}.state == 'COMPLETED'")
             node["retry"]["when"] = rng.choice(sources)
         if "waits" in more and rng.random() < 0.45:
-            node = _waiting(rng, node)
+            node = _waiting(rng, node, for_events="events" in more and rng.random() < 0.6)
         nodes.append(node)
     definition: dict[str, Any] = {
         "name": f"drawn-{number}",
@@ -124,10 +128,18 @@ def draw_definition(
     return definition
 
 
-def _waiting(rng: Random, node: dict[str, Any]) -> dict[str, Any]:
-    """Make of a node one that waits, in its place: for a time, or for a signal with or without an expiry."""
+def _waiting(rng: Random, node: dict[str, Any], *, for_events: bool) -> dict[str, Any]:
+    """Make of a node one that waits: for a time, a signal or an event, with or without an expiry."""
     config: dict[str, Any] = {}
-    if rng.random() < 0.35:
+    if for_events:
+        config["event"] = rng.choice(EVENT_TYPES)
+        if rng.random() < 0.7:
+            config["match"] = {"n": rng.choice(EVENT_VALUES)}
+        if rng.random() < 0.5:
+            config["lookback_seconds"] = rng.choice([1, 10])
+        if rng.random() < 0.3:
+            config |= {"expires_seconds": rng.choice([1, 4]), "default": 0}
+    elif rng.random() < 0.35:
         config["seconds"] = rng.choice(SLEEP_SECONDS)
     else:
         if rng.random() < 0.9:
@@ -166,7 +178,7 @@ def plan_of(document: dict[str, Any]) -> Plan:
         definition,
         NodeExpressions(
             templates={
-                node.id: _wait_template(**without_literals(node.config))
+                node.id: _wait_template(json.dumps(without_literals(node.config)))
                 if node.handler == WAIT
                 else _template(
                     node.id,
@@ -217,9 +229,9 @@ def _group(source: str) -> Template:
 
 
 @lru_cache(maxsize=10_000)
-def _wait_template(**config: Any) -> Template:
+def _wait_template(config: str) -> Template:
     template = compile_template(
-        config, max_template_bytes=DEFAULT_BOUNDS.max_template_bytes, secrets_allowed=True
+        json.loads(config), max_template_bytes=DEFAULT_BOUNDS.max_template_bytes, secrets_allowed=True
     )
     assert isinstance(template, Template)
     return template

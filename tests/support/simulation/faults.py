@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # How much more often the favourite call of a seed fails.
 _FAVOURITE = 10
-_COMMITS = frozenset({"submit", "record", "rebuild", "release_queued"})
+_COMMITS = frozenset({"submit", "record", "rebuild", "release_queued", "fire"})
 # Every sweep asks for them. Where no node waits that is no step, so that old seeds stay the runs they were.
 _OF_WAITS = frozenset({"due_waits"})
 

@@ -150,7 +150,9 @@ class Invariants:
         self._spent_at: int | None = None
         self._ancestors: dict[tuple[str, str], frozenset[str]] = {}
 
-    def effect(self, actor: Actor, step: str, args: tuple[Any, ...], result: Any) -> None:
+    def effect(
+        self, actor: Actor, step: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
         """Look at the effect of one step."""
         match step:
             case "store.start":
@@ -162,6 +164,13 @@ class Invariants:
                     self._read_on(row.id)
             case "journal.release_queued":
                 self._check_released(args[0], result)
+            case "journal.fire":
+                self._world.triggers.fired(args[0], kwargs.get("event"), result)
+                self.waits.event_came(kwargs.get("event"), result)
+                self._recorded(result.answered)
+                for one in result.fired:
+                    if one.execution is not None:
+                        self._read_on(one.execution.id)
             case "journal.untold_waits":
                 self._world.hits["sweep: the end of a wait that the store was not told of"] += bool(result)
             case "journal.active" if actor in self._waiting:
@@ -905,7 +914,9 @@ class Invariants:
             if request.answer is not None and request.answer not in there:
                 raise Violation(f"I1 {request.answer} was answered and is not in the journal")
             tried.update(id_ for ids in request.tried for id_ in ids)
-        unasked = self._journal._executions.keys() - tried
+        self._world.triggers.ended()
+        by_trigger = {row.id for row in self._journal._executions.values() if row.trigger is not None}
+        unasked = self._journal._executions.keys() - tried - by_trigger
         if unasked:
             raise Violation(f"I1 nobody has asked for {', '.join(sorted(unasked))}")
 

@@ -30,3 +30,6 @@ SHORT_TIMEOUT_SECONDS = 4.0
 BOUND_SECONDS = 340.0
 # What is terminal must be tidied up so much later.
 TIDY_SECONDS = 60.0
+# A due time that is late by more is left to catch_up: no process is away for so long.
+TRIGGER_GRACE_SECONDS = 1e6
+TRIGGER_LOOK_SECONDS = 0.5

@@ -101,6 +101,11 @@ class Profile:
         """True if executions belong to groups, of which only some run at once."""
         return "groups" in self.more
 
+    @property
+    def has_events(self) -> bool:
+        """True if events come in, nodes wait for them, and triggers start executions."""
+        return "events" in self.more
+
     def draw(self, rng: Random, *, without: Container[str] = ()) -> dict[str, float]:
         """Draw how much of each kind there is: 0.0, a little, or a lot."""
         amounts = dict.fromkeys(KINDS, 0.0)
@@ -203,6 +208,24 @@ PROFILES: dict[str, Profile] = {
         is_calm=True,
         collectors=2,
         more=frozenset({"waits"}),
+    ),
+    # Events come in, schedules are due, and both start executions.
+    "events": Profile(
+        kinds=("reordered",),
+        nets=frozenset(),
+        is_calm=True,
+        collectors=2,
+        more=frozenset({"waits", "events"}),
+    ),
+    "events_faults": Profile(
+        kinds=(*_CRASHES, *_FREEZES, "commit_fails", "commit_unknown", "port_error", "flush", "forgotten"),
+        controls=3,
+        is_swarm=True,
+        rebuilds=True,
+        more=frozenset({"waits", "events"}),
+    ),
+    "events_skew": Profile(
+        kinds=("skew", "crash.sweeper", "crash.api"), rebuilds=True, more=frozenset({"waits", "events"})
     ),
     # Who ends a wait dies before the store is told.
     "waits_crash": Profile(

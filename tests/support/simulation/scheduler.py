@@ -91,12 +91,17 @@ class Actor:
 
     def resume(self) -> Step | None:
         """Run to the next step; None: the life has ended."""
+        step: Any = None
         if self._coroutine is None:
             self.lives += 1
             self._coroutine = self._live(self)
             self._context = Context()
         try:
-            return self._context.run(self._coroutine.send, None)
+            # A turn for others on an event loop (``asyncio.sleep(0)``) is no step: it yields nothing.
+            while step is None:
+                step = self._context.run(self._coroutine.send, None)
+            found: Step = step
+            return found
         except StopIteration:
             self._coroutine = None
             return None

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from weft.core.ledger.changes import RecordedEvent
     from weft.core.rows import History, NodeRow
+    from weft.journal.firing import FireAnswer
+    from weft.triggers.cloudevent import InboundEvent
 
 # A calm sweep ends a wait so long after its time at the latest: one that a peer recorded is found by the look
 # after the next.
@@ -36,6 +38,17 @@ class _Open:
     kind: WaitKind
     name: str
     default: bytes | None
+    match: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Came:
+    """An inbound event that the journal has."""
+
+    id: str
+    type: str
+    at: int
+    data: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +69,9 @@ class Waits:
     open: dict[tuple[str, str], _Open] = field(default_factory=dict)
     # By execution, in the order in which they came.
     mailboxes: dict[str, list[_Kept]] = field(default_factory=dict)
+    # Inbound events in the order of their commits, and those that ended a wait of an execution.
+    came: list[_Came] = field(default_factory=list)
+    taken: set[tuple[str, str]] = field(default_factory=set)
     # (execution, node, generation) → what ended its wait
     ends: dict[tuple[str, str, int], str] = field(default_factory=dict)
     # What was answered or signalled and counted, and the times it was tried; more than once only with a key.
@@ -91,7 +107,10 @@ class Waits:
             raise Violation(f"I28 the wait of {event.node_id} began twice")
         now = self.world.scheduler.now
         due_at = event.due_at if event.seconds is None else now + micros(event.seconds)
-        self.open[key] = _Open(event.attempt, now, due_at, event.wait.kind, event.wait.name, event.default)
+        wait = _Open(
+            event.attempt, now, due_at, event.wait.kind, event.wait.name, event.default, event.wait.match
+        )
+        self.open[key] = wait
         if event.wait.kind is WaitKind.SIGNAL:
             box = self.mailboxes.get(event.execution_id, [])
             for signal in [signal for signal in box if signal.name == event.wait.name]:
@@ -99,6 +118,13 @@ class Waits:
                 if event.node_id in signal.fits:
                     self._end(recorded_event, row, "answered from the mailbox", signal.output)
                     return row.node_id
+        past = self._past(event.execution_id, wait, now - micros(event.lookback_seconds))
+        if event.lookback_seconds and past is not None:
+            if row.state is not NodeState.COMPLETED or self._output(row)["value"] != past.data:
+                raise Violation(f"I33 {row.node_id} looked back at {past}, and its row is {row}")
+            self.taken.add((event.execution_id, past.id))
+            self._end(recorded_event, row, "answered by an earlier event", None)
+            return row.node_id
         if row.state is not None:
             raise Violation(f"I28 {row.node_id} began to wait, and is {row.state} at once")
         if row.parked is None or (row.started_at, row.parked.due_at) != (now, due_at):
@@ -133,10 +159,39 @@ class Waits:
         self._end(recorded_event, row, "expired", None)
         return None
 
+    def event_came(self, event: InboundEvent | None, answer: FireAnswer) -> None:
+        """Check that a new event ends of each execution that it matches the wait that began first."""
+        if event is None or answer.known is not None:
+            return
+        came = _Came(event.id, event.type, self.world.scheduler.now, event.body["data"])
+        self.came.append(came)
+        first: dict[str, tuple[int, str]] = {}
+        for (execution_id, node_id), wait in self.open.items():
+            if _matches(wait, came):
+                since = (wait.since, node_id)
+                first[execution_id] = min(first.get(execution_id, since), since)
+        wanted = {(id_, node_id) for id_, (_, node_id) in first.items()}
+        found = {
+            (one.execution.id, one.rows[0].node_id) for one in answer.answered if one.execution is not None
+        }
+        if wanted != found:
+            raise Violation(f"I33 event {event.id} ended {found}, and matches {wanted}")
+
+    def _past(self, execution_id: str, wait: _Open, since: int) -> _Came | None:
+        """Return the first event from then on that a wait matches and that ended no wait of its execution."""
+        fitting = (
+            came
+            for came in self.came
+            if came.at >= since and _matches(wait, came) and (execution_id, came.id) not in self.taken
+        )
+        return next(fitting, None)
+
     def answered(self, recorded_event: RecordedEvent) -> str | None:
         """Check that an answer or a signal ended the right wait; return its node, or None: it is kept."""
         event = recorded_event.event
         assert isinstance(event, WaitAnswered | SignalReceived)
+        if isinstance(event, WaitAnswered) and event.event_type is not None:
+            return self._answered_by_event(recorded_event)
         output = event.output if event.blob is None else self.world.journal._blobs[event.blob]
         assert output is not None
         value = decode(output)["value"]
@@ -159,6 +214,22 @@ class Waits:
         if row.node_id != longest:
             raise Violation(f"I28 a signal answered {row.node_id}, and {longest} has waited longest")
         self._end(recorded_event, row, "answered by a signal", output)
+        return row.node_id
+
+    def _answered_by_event(self, recorded_event: RecordedEvent) -> str:
+        """Check that an event ended an open wait of its type; it is the one that came last."""
+        (row,) = recorded_event.rows
+        assert recorded_event.execution is not None
+        came = self.came[-1]
+        if not _matches(self._open(recorded_event.execution.id, row.node_id), came):
+            raise Violation(f"I33 {row.node_id} was ended by {came}, which it does not match")
+        once = (recorded_event.execution.id, came.id)
+        if once in self.taken:
+            raise Violation(f"I33 {came.id} ended two waits of {once[0]}")
+        self.taken.add(once)
+        self._end(recorded_event, row, "answered by an event", None)
+        if self._output(row)["value"] != came.data:
+            raise Violation(f"I33 {row.node_id} was ended by {came}, and completed with {self._output(row)}")
         return row.node_id
 
     def cancelled(self, event: History) -> None:
@@ -248,3 +319,10 @@ class Waits:
     def _output(self, row: NodeRow) -> Any:
         output = self._bytes(row)
         return None if output is None else decode(output)
+
+
+def _matches(wait: _Open, came: _Came) -> bool:
+    """True if the data of an event have all pairs of a wait for events of its type."""
+    if wait.kind is not WaitKind.EVENT or wait.name != came.type or wait.match is None:
+        return False
+    return all(came.data.get(name) == value for name, value in decode(wait.match).items())

@@ -7,7 +7,8 @@ import zlib
 from collections import Counter
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+from unittest.mock import patch
 
 from tests.support.simulation import actors
 from tests.support.simulation.caller import Caller
@@ -27,6 +28,7 @@ from tests.support.simulation.pace import (
 from tests.support.simulation.profiles import MOST_LOSSES, PROFILES, Profile
 from tests.support.simulation.scheduler import Actor, Process, Scheduler, SimulatedClock, Step
 from tests.support.simulation.table import Line, describe
+from tests.support.simulation.triggers import Triggers
 from tests.support.simulation.violation import Violation
 
 from weft.core.time import micros
@@ -38,9 +40,11 @@ from weft.ports import ApiPorts
 from weft.store.contract import StoreOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from weft.transport.inprocess import InProcessTransport
+
+T = TypeVar("T")
 
 TAG_RATE = Rate(2.0, 1)
 # More than the config of a node without parents has.
@@ -129,6 +133,9 @@ class World:
             ),
         )
         self.limits = MemoryLimits({"limited": TAG_RATE}, now=now)
+        self.triggers = Triggers(self)
+        if self.profile.has_events:
+            self.triggers.store()
         self.invariants = Invariants(self)
         self.caller = Caller(self)
         self._copies: list[tuple[InProcessTransport, dict[str, Any]]] = []
@@ -300,12 +307,17 @@ class World:
             for actor in self._process(f"{kind}-{number}", kind, live, loops=loops)
         ]
         everybody += self._process("api", "api", lambda world, actor: world.caller.live(actor))
+        if self.profile.has_events:
+            for number in range(self.counts["sweeper"]):
+                everybody += self._process(f"schedules-{number}", "sweeper", actors.schedules)
         everybody += self._process("network", "network", actors.carry)
         for actor in everybody:
             self.scheduler.schedule(actor, self.rng.random() * 0.01)
         violation = None
         try:
-            self.scheduler.run(self._after_step, until_seconds=self.end_seconds, is_over=self._is_over)
+            # There is no event loop, and no thread beside one: what a thread would do is done at once.
+            with patch("asyncio.to_thread", _at_once):
+                self.scheduler.run(self._after_step, until_seconds=self.end_seconds, is_over=self._is_over)
             self.invariants.ended()
         except Violation as broken:
             violation = str(broken)
@@ -332,7 +344,11 @@ class World:
 
     def _is_over(self) -> bool:
         """True if nothing can happen any more: all is terminal and tidy, and nobody will bother it."""
-        if not self.caller.is_done or any(not row.is_terminal for row in self.journal._executions.values()):
+        if (
+            self.triggers.missing
+            or not self.caller.is_done
+            or any(not row.is_terminal for row in self.journal._executions.values())
+        ):
             return False
         now = self.scheduler.now
         self._over_at = self._over_at or now
@@ -415,7 +431,7 @@ class World:
         """Look at the effect of a step."""
         if self.trace is not None:
             self._note(actor.name, step, describe(step, args, kwargs, result))
-        self.invariants.effect(actor, step, args, result)
+        self.invariants.effect(actor, step, args, kwargs, result)
 
     def _note(self, who: str, what: str, detail: str = "") -> None:
         if self.trace is not None:
@@ -433,3 +449,7 @@ class World:
 
 def _port(world: World, actor: Actor, target: Any, name: str) -> Any:
     return Faulty(world, actor, target, name)
+
+
+async def _at_once(call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    return call(*args, **kwargs)

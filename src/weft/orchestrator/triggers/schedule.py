@@ -80,7 +80,7 @@ class Scheduler:
                 # They stay due. What is late beyond the grace when there is room was missed.
                 self._log.warning("trigger.delayed", trigger=due[0].name, backlog=self._ports.max_backlog)
                 return None
-            done = await asyncio.gather(*(self._fire(row, now) for row in due), return_exceptions=True)
+            done = await asyncio.gather(*(self.fire_one(row, now) for row in due), return_exceptions=True)
             # All have ended: none of them is left behind without anybody to await it.
             for error in done:
                 if isinstance(error, BaseException):
@@ -97,7 +97,7 @@ class Scheduler:
             # Executions are accepted without it, too.
             return False
 
-    async def _fire(self, row: TriggerRow, now: int) -> bool:
+    async def fire_one(self, row: TriggerRow, now: int) -> bool:
         """Start the due times of one trigger; False: something is wrong, and it is due as before."""
         try:
             await self._start(row, now)

@@ -466,3 +466,20 @@ class TestWait:
         (warned,) = caplog.messages
         assert warned.startswith(f"execution {result.id} waits: approval for an answer until ")
         assert ": Apply?; nobody can answer it here" in warned
+
+
+def test_a_workflow_has_a_group_and_a_condition_of_its_retries() -> None:
+    flow = Workflow(
+        "export",
+        concurrency={"group": "{{ input.customer }}", "limit": 2, "on_conflict": "reject"},
+        defaults={"retry": {"when": "attempt < 2"}},
+    )
+
+    @flow.node(retry={"when": "error.retryable"})
+    def export(input: Any) -> Any:
+        return input
+
+    definition = flow.definition()
+    assert definition["concurrency"]["limit"] == 2
+    assert definition["defaults"]["retry"] == {"when": "attempt < 2"}
+    assert run(flow, input={"customer": "acme"}).output == {"export": {"customer": "acme"}}

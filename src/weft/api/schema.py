@@ -262,12 +262,13 @@ _DEFINITION = {
 
 
 class RetryPolicy(Request):
-    """The delay before another attempt."""
+    """Whether another attempt follows, and the delay before it."""
 
     base_delay_seconds: float = 1
     multiplier: float = 2
     max_delay_seconds: float = 300
     jitter: float = 0.5
+    when: str = _MAY_BE_MISSING
 
 
 class Cache(Request):
@@ -305,6 +306,14 @@ class NodeDefinition(NodeDefaults):
     )
 
 
+class Concurrency(Request):
+    """The group of an execution, and how many of the group run at once."""
+
+    group: str = Field(description="a template over `input`")
+    limit: Annotated[int, Field(ge=1, le=100_000)] = 1
+    on_conflict: Literal["queue", "reject", "cancel_running"] = "queue"
+
+
 class NotifyTarget(Request):
     """A URL that is told of executions of the workflow."""
 
@@ -327,6 +336,7 @@ class AdHocDefinition(Request):
     failure_policy: Literal["fail_fast", "continue"] = "fail_fast"
     timeout_seconds: _Timeout = _MAY_BE_MISSING
     max_concurrency: Annotated[int, Field(ge=1)] = _MAY_BE_MISSING
+    concurrency: Concurrency = _MAY_BE_MISSING
     notify: NotifyTarget | Annotated[list[NotifyTarget], Field(max_length=10)] = _MAY_BE_MISSING
     defaults: NodeDefaults = _MAY_BE_MISSING
     nodes: list[NodeDefinition] = Field(min_length=1)

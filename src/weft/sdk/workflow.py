@@ -115,6 +115,17 @@ class NotifyTarget(_NotifyOptions):
     url: str
 
 
+class _ConcurrencyOptions(TypedDict, total=False):
+    limit: int
+    on_conflict: Literal["queue", "reject", "cancel_running"]
+
+
+class ConcurrencyOptions(_ConcurrencyOptions):
+    """The group of an execution, and how many of the group run at once."""
+
+    group: str
+
+
 class WorkflowFields(TypedDict, total=False):
     """The fields of a definition beside its name."""
 
@@ -123,6 +134,7 @@ class WorkflowFields(TypedDict, total=False):
     failure_policy: FailurePolicy
     timeout_seconds: float
     max_concurrency: int
+    concurrency: ConcurrencyOptions
     notify: NotifyTarget | Sequence[NotifyTarget]
     defaults: NodeDefaults
     nodes: Sequence[Mapping[str, Any]]

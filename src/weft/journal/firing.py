@@ -280,8 +280,13 @@ class TriggerEngine(TriggerReader, Protocol):
         One that has a group, and whose turn in another lane has come, goes on to the queue of its group.
         """
 
-    async def stalled_lanes(self, *, limit: int) -> Sequence[tuple[str, str]]:
-        """List (namespace, lane) of lanes whose next execution could run: nobody has released it."""
+    async def stalled_lanes(
+        self, *, limit: int, after: tuple[str, str] = ("", "")
+    ) -> Sequence[tuple[str, str]]:
+        """List (namespace, lane), in order, of lanes whose next execution could run: nobody has released it.
+
+        ``after``: the last one that was listed. A lane may be listed though nothing of it can run.
+        """
 
     async def purge_events(self, *, received_before: int, limit: int) -> int:
         """Remove up to ``limit`` inbound events from before then; return their number."""

@@ -474,8 +474,10 @@ class SqlJournal:
             return NOTHING_RELEASED
         return await self._transact(triggers.release_queued, namespace, lane)
 
-    async def stalled_lanes(self, *, limit: int) -> Sequence[tuple[str, str]]:
-        return await self._query(triggers.stalled_lanes, limit, nothing=[])
+    async def stalled_lanes(
+        self, *, limit: int, after: tuple[str, str] = ("", "")
+    ) -> Sequence[tuple[str, str]]:
+        return await self._query(triggers.stalled_lanes, limit, after, nothing=[])
 
     async def append_logs(
         self, chunks: Sequence[LogChunk], *, progress: Sequence[ReportedProgress] = ()

@@ -454,7 +454,7 @@ def _take_out(lane: str, numbers: list[int]) -> Query[None]:
         )
 
 
-def stalled_lanes(limit: int) -> Query[list[tuple[str, str]]]:
+def stalled_lanes(limit: int, after: tuple[str, str]) -> Query[list[tuple[str, str]]]:
     """Find lanes with one that could run, or that takes the place of others."""
     in_lane, in_group = (
         _running(lane).replace("?", "outer_lane.namespace", 1).replace("?", "outer_lane.lane", 1)
@@ -464,11 +464,13 @@ def stalled_lanes(limit: int) -> Query[list[tuple[str, str]]]:
     found = yield (
         "SELECT outer_lane.namespace, outer_lane.lane FROM queued_executions AS outer_lane"  # noqa: S608
         " LEFT JOIN progress AS waiting ON waiting.execution = outer_lane.execution"
-        " WHERE waiting.state IS NULL OR waiting.state <> 'PAUSED'"
+        " WHERE (waiting.state IS NULL OR waiting.state <> 'PAUSED')"
+        " AND (outer_lane.namespace, outer_lane.lane) > (?, ?)"
         " GROUP BY outer_lane.namespace, outer_lane.lane"
         f" HAVING {is_group} AND max(cancels) = 1"
         f" OR max(slots) > CASE WHEN {is_group} THEN (SELECT count(*) {in_group})"
-        f" ELSE (SELECT count(*) {in_lane}) END LIMIT ?",
-        (limit,),
+        f" ELSE (SELECT count(*) {in_lane}) END"
+        " ORDER BY outer_lane.namespace, outer_lane.lane LIMIT ?",
+        (*after, limit),
     )
     return [(namespace, lane) for namespace, lane in found]

@@ -306,9 +306,11 @@ class MemoryTriggers:
         is_paused = row.state is ExecutionState.PAUSED
         return Waiting(execution_id, turn.slots, turn.cancels and in_group, is_paused)
 
-    async def stalled_lanes(self, *, limit: int) -> Sequence[tuple[str, str]]:
-        lanes = dict.fromkeys((turn.namespace, turn.lane) for turn in self._queued.values())
-        return [lane for lane in lanes if self._is_stalled(*lane)][:limit]
+    async def stalled_lanes(
+        self, *, limit: int, after: tuple[str, str] = ("", "")
+    ) -> Sequence[tuple[str, str]]:
+        lanes = sorted({(turn.namespace, turn.lane) for turn in self._queued.values()})
+        return [lane for lane in lanes if lane > after and self._is_stalled(*lane)][:limit]
 
     def _is_stalled(self, namespace: str, lane: str) -> bool:
         running, waiting = self._in_lane(namespace, lane)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("weft.orchestrator")
 
-# Lanes that one sweep looks after; the next sweep has the others.
+# Lanes that are read at once.
 _STALLED_AT_ONCE = 100
 # Groups that whoever submits executions looks after; the sweep has the others.
 _RELEASED_AT_ONCE = 100
@@ -100,9 +100,11 @@ async def _cancel(execution_ids: Sequence[str], ports: Ports) -> bool:
 
 async def release_stalled(ports: Ports) -> None:
     """Release what a crash has left in the queues of lanes."""
+    after = ("", "")
     while True:
-        stalled = await ports.journal.stalled_lanes(limit=_STALLED_AT_ONCE)
+        stalled = await ports.journal.stalled_lanes(limit=_STALLED_AT_ONCE, after=after)
         for namespace, lane in stalled:
             await release_lane(lane, ports, namespace=namespace)
         if len(stalled) < _STALLED_AT_ONCE:
             return
+        after = stalled[-1]

@@ -141,3 +141,33 @@ async def test_a_definition_without_a_name_has_no_group(play: Play) -> None:
     check_problem(refused, 422, "invalid_definition", "/definition/concurrency")
     definition["name"] = "named"
     assert (await play.post("/v1/executions", json={"definition": definition})).status == 202
+
+
+async def test_a_trigger_keeps_the_refusal_and_a_start_by_hand_is_told(play: Play) -> None:
+    await store(play, on_conflict="reject")
+    trigger = {"workflow": "flow", "input": {"customer": "acme"}, "event": {"type": "paid"}}
+    assert (await play.call("PUT", "/v1/triggers/paid", json=trigger)).status == 201
+    event = {"specversion": "1.0", "type": "paid", "source": "shop", "id": "1"}
+    first = await play.post("/v1/events", json=event)
+    assert (first.status, len(first.json["started"])) == (202, 1)
+    second = await play.post("/v1/events", json={**event, "id": "2"})
+    assert (second.status, second.json["started"]) == (202, [])
+    shown = (await play.get("/v1/triggers/paid")).json
+    assert shown["error"]["code"] == "group_busy"
+    check_problem(await play.post("/v1/triggers/paid/fire", json={"event": event}), 409, "group_busy")
+    await play.control(first.json["started"][0], "cancel")
+    third = await play.post("/v1/events", json={**event, "id": "3"})
+    assert len(third.json["started"]) == 1
+
+
+async def test_a_fork_joins_the_group_of_its_input(play: Play) -> None:
+    await store(play)
+    first = await play.start(**ACME)
+    await play.until(first, "RUNNING")
+    await play.control(first, "cancel")
+    second = await play.start(**ACME)
+    await play.until(second, "RUNNING")
+    fork = (await play.control(first, "fork", json={})).json
+    assert (fork["state"], fork["group"]) == ("PENDING", "acme")
+    await play.control(second, "cancel")
+    await play.until(fork["id"], "RUNNING")

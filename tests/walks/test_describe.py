@@ -29,7 +29,17 @@ if TYPE_CHECKING:
 
 EXECUTION = [
     *("id", "workflow", "version", "digest", "generation", "state", "live", "input", "output", "error"),
-    *("labels", "priority", "batch", "trigger", "forked_from", "trace_id", "created_at", "started_at"),
+    *(
+        "labels",
+        "priority",
+        "batch",
+        "trigger",
+        "group",
+        "forked_from",
+        "trace_id",
+        "created_at",
+        "started_at",
+    ),
     "finished_at",
     *("counts", "nodes"),
 ]

@@ -23,12 +23,14 @@ from bench.queueing import queueing
 from bench.scale import scale
 from bench.soak import NODES, soak
 from bench.startup import startup
+from bench.waits import wait_fleet, wait_times, waits
 from bench.workloads import WORKLOADS
 
 DEFAULT = {**WORKLOADS, "scale": scale, "start": startup, **server.PARTS, "fleet": fleet, "celery": celery}
 # These take minutes each: they run where they are asked for.
 PARTS = {**DEFAULT, **documents.PARTS, "soak": soak, "beside": beside, "costs": costs, "queueing": queueing}
 PARTS |= {"hops": hops, "makespan": makespan, "logs": logs, "console": console, "live": live}
+PARTS |= {"waits": waits, "wait-times": wait_times, "wait-fleet": wait_fleet}
 
 
 def main() -> int:

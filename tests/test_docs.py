@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.page import FENCE, ROOT, Block, Reader, blocks_of
-from tests.support.simulation import invariants, waits
+from tests.support.simulation import invariants
 from tests.support.simulation.profiles import PROFILES
 
 from weft import run
@@ -222,7 +222,7 @@ def test_the_page_of_the_api_is_the_one_of_its_routes() -> None:
 
 def test_the_errors_page_lists_every_code_of_nodes_and_executions() -> None:
     listed = first_column(section(ERRORS_PAGE, "Nodes")) | first_column(section(ERRORS_PAGE, "Executions"))
-    folders = ("core", "definition", "expressions", "handlers")
+    folders = ("core", "definition", "expressions", "handlers", "orchestrator/children")
     files = [SOURCE / "errors.py", *(path for folder in folders for path in (SOURCE / folder).rglob("*.py"))]
     source = "\n".join(path.read_text(encoding="utf-8") for path in files)
     given = set(
@@ -299,7 +299,7 @@ def test_the_simulation_page_lists_every_profile() -> None:
 
 
 def test_the_simulation_page_lists_every_invariant() -> None:
-    modules = [Path(module.__file__ or "") for module in (invariants, waits)]
+    modules = sorted(Path(invariants.__file__ or "").parent.glob("*.py"))
     source = "".join(module.read_text(encoding="utf-8") for module in modules)
     listed = re.findall(r"^\| (I\d+) \|", section(SIMULATION_PAGE, "Invariants"), re.MULTILINE)
     assert listed == sorted(set(re.findall(r'"(I\d+) ', source)), key=lambda name: int(name[1:]))

@@ -224,9 +224,7 @@ class Engine:
                 execution_bytes=settings.execution_bytes,
                 process_bytes=settings.process_bytes,
                 # The journal of a data folder reads them again where they are needed.
-                inline_output_bytes=None
-                if data is None or parts.journal is not None
-                else _INLINE_OUTPUT_BYTES,
+                inline_output_bytes=_INLINE_OUTPUT_BYTES if data and parts.journal is None else None,
                 lease_seconds=settings.worker_heartbeat_timeout_seconds,
                 reported_seconds=settings.reaper_idle_timeout_seconds,
                 # One process owns the data folder, so nothing of an earlier process is still running.
@@ -252,6 +250,7 @@ class Engine:
             bounds=bounds,
             max_deliveries=settings.max_deliveries,
             max_backlog=settings.max_backlog,
+            max_child_depth=settings.max_child_depth,
             max_retry_after_seconds=settings.max_retry_after_seconds,
             stale_result_seconds=settings.orchestrator_stale_result_timeout_seconds,
             sweep_seconds=settings.orchestrator_sweep_interval_seconds,

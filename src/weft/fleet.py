@@ -198,6 +198,7 @@ class Fleet:
             bounds=settings.bounds(),
             max_deliveries=settings.max_deliveries,
             max_backlog=settings.max_backlog,
+            max_child_depth=settings.max_child_depth,
             max_retry_after_seconds=settings.max_retry_after_seconds,
             stale_result_seconds=settings.orchestrator_stale_result_timeout_seconds,
             sweep_seconds=settings.orchestrator_sweep_interval_seconds,

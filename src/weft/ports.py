@@ -67,6 +67,8 @@ class Ports:
     max_deliveries: int = 3
     # No schedule starts anything while so many nodes are not settled; the API refuses submits by itself.
     max_backlog: int = 1_000_000
+    # How many executions may be one inside the other, above the one that nobody calls.
+    max_child_depth: int = 10
     # A service's ``Retry-After`` is cut to this, or to the node's ``max_delay_seconds`` if that is larger.
     max_retry_after_seconds: float = DEFAULT_MAX_RETRY_AFTER_SECONDS
     # A result that a process took and did not finish is claimed after this time.

@@ -351,6 +351,9 @@ class Settings:
     max_deliveries: int = _setting(
         3, _count, "started attempts lost in a row; then the node is `FAILED` and a dead letter"
     )
+    max_child_depth: int = _setting(
+        10, _count, "executions one inside the other, each called by a node; a deeper one fails as `too_deep`"
+    )
     # A service that asks for a week, by mistake or in malice, must not hold an execution for a week.
     max_retry_after_seconds: float = _setting(
         3600.0,

@@ -22,6 +22,7 @@ EXECUTION = {
         "batch",
         "trigger",
         "group",
+        "parent",
         "forked_from",
         "trace_id",
         "created_at",
@@ -33,7 +34,8 @@ EXECUTION = {
 LISTED = EXECUTION - {"input", "output"}
 NODE = {
     *("id", "handler", "state", "attempt", "queued_at", "started_at", "finished_at", "due_at", "worker"),
-    *("progress", "reason", "cause", "cached", "reused", "error", "output", "output_bytes"),
+    *("progress", "reason", "cause", "cached", "reused", "children", "error"),
+    *("output", "output_bytes"),
 }
 
 __all__ = [

@@ -13,9 +13,9 @@ from weft.core.task import Result
 from weft.definition.plan import compile_plan
 from weft.errors import JournalError
 from weft.journal.contract import Submission
-from weft.orchestrator.advance import begin_step, record
+from weft.orchestrator.advance import record
 from weft.orchestrator.collect import collect, without_orphans
-from weft.orchestrator.context import Context
+from weft.orchestrator.context import Context, begin_step
 from weft.orchestrator.dispatch import running_now
 from weft.orchestrator.recover import rebuild
 from weft.orchestrator.submit import submit

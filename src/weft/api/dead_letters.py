@@ -15,6 +15,7 @@ from weft.api.load import load_of
 from weft.api.service import service_of
 from weft.errors import NotFoundError
 from weft.journal.contract import LetterQuery
+from weft.orchestrator import control
 from weft.views.describe import describe_dead_letter, describe_dead_letters
 
 if TYPE_CHECKING:
@@ -79,7 +80,9 @@ async def get_dead_letter(letter_id: str, request: Request) -> Response:
 async def retry_dead_letter(letter_id: str, request: Request) -> Response:
     """Retry the execution of a dead letter."""
     letter = await _require(request, letter_id)
-    return await retry_once(request, letter.execution_id, schema.RetryExecution())
+    # Of a child: the retry of the execution that nobody calls opens the child again.
+    root = await control.root_of(letter.execution_id, service_of(request).ports)
+    return await retry_once(request, root, schema.RetryExecution())
 
 
 @router.delete(

@@ -26,7 +26,7 @@ from weft.core.payload import MAX_DOCUMENT_VALUES, encode
 from weft.core.state import ExecutionState, NodeState
 from weft.core.time import micros, parse_rfc3339
 from weft.errors import DefinitionError, InputError, NotFoundError, Problem, StoreError
-from weft.journal.contract import ExecutionQuery
+from weft.journal.contract import ChildQuery, ExecutionQuery
 from weft.orchestrator import control
 from weft.orchestrator.submit import (
     ForkRequest,
@@ -38,7 +38,13 @@ from weft.orchestrator.submit import (
     read_input,
     submit,
 )
-from weft.views.describe import describe_execution, describe_node, describe_nodes, explain_node
+from weft.views.describe import (
+    describe_children,
+    describe_execution,
+    describe_node,
+    describe_nodes,
+    explain_node,
+)
 from weft.views.summary import (
     NOTHING_IN_FLIGHT,
     in_flight_of,
@@ -232,6 +238,9 @@ class ExecutionsQuery(schema.PageQuery):
     batch: str | None = None
     trigger: str | None = Field(None, description="started by this trigger")
     group: str | None = Field(None, description="in this group (`concurrency` of its workflow)")
+    parent: str | None = Field(
+        None, description="children of this execution; without it, executions that are no children"
+    )
     created_after: str | None = Field(None, description="at or after this time (RFC 3339)")
     created_before: str | None = Field(None, description="before this time (RFC 3339)")
     error: str | None = Field(
@@ -289,6 +298,7 @@ def _asked_for(query: ExecutionsQuery) -> ExecutionQuery:
         batch=query.batch,
         trigger=query.trigger,
         group=query.group,
+        parent=query.parent,
         created_after=times["created_after"],
         created_before=times["created_before"],
         error=query.error,
@@ -387,6 +397,37 @@ async def get_node(execution_id: str, node_id: str, request: Request) -> Respons
     room = load_of(request).room
     shown = await describe_node(execution_id, node_id, ports, namespace=namespace, show=SHOW, room=room)
     return answer(shown)
+
+
+class ChildrenQuery(schema.PageQuery):
+    state: list[schema.ExecutionStateName] = Field([], description="any of them")
+
+
+@router.get(
+    "/v1/executions/{execution_id}/nodes/{node_id}/children",
+    operation_id="listChildren",
+    responses={**schema.answers(200, schema.Children), **schema.problems(404, 422)},
+)
+async def list_children(
+    execution_id: str, node_id: str, request: Request, query: Annotated[ChildrenQuery, Query()]
+) -> Response:
+    """List the executions that a node runs, or ran in its last attempt, in the order of their items."""
+    ports = service_of(request).ports
+    (after,) = cast("tuple[int]", read_cursor(query.cursor, int) or (-1,))
+    states = tuple(ExecutionState(state) for state in query.state)
+    rows, counts = await describe_children(
+        ChildQuery(execution_id=execution_id, node_id=node_id, states=states),
+        ports,
+        namespace=caller_of(request).namespace,
+        after=after,
+        limit=query.limit + 1,
+    )
+    shown = rows[: query.limit]
+    next_cursor = None
+    if len(rows) > query.limit and shown[-1].parent is not None:
+        next_cursor = cursor_of(shown[-1].parent.index or 0)
+    items = await summarise_all(shown, ports)
+    return answer({"items": items, "next_cursor": next_cursor, "counts": counts})
 
 
 @router.get(

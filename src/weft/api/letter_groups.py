@@ -103,7 +103,9 @@ async def retry_letters(request: Request) -> Response:
     letters, refused, next_cursor = await _select(request, body)
     key = read_key(request, body)
     outcomes: dict[str, tuple[str, str] | None] = {}
-    for execution_id in dict.fromkeys(letter.execution_id for letter in letters):
+    # The letter of a child is retried by the execution that nobody calls.
+    roots = {letter.execution_id: await control.root_of(letter.execution_id, ports) for letter in letters}
+    for execution_id in dict.fromkeys(roots.values()):
         # One key stands for one resource: of this call's key, each execution has one of its own.
         own = None if key is None else replace(key, text=f"{key.text}/{execution_id}")
 
@@ -119,7 +121,7 @@ async def retry_letters(request: Request) -> Response:
             outcomes[execution_id] = "not_found", str(error)
     done = 0
     for letter in letters:
-        if (problem := outcomes[letter.execution_id]) is None:
+        if (problem := outcomes[roots[letter.execution_id]]) is None:
             done += 1
         else:
             refused.append(_refused(letter.id, *problem))

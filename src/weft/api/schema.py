@@ -530,6 +530,7 @@ _SUMMARY = {
     "batch": None,
     "trigger": None,
     "group": None,
+    "parent": None,
     "forked_from": None,
     "trace_id": None,
     "created_at": _AT,
@@ -538,6 +539,7 @@ _SUMMARY = {
     "counts": _COUNTS,
 }
 _EXECUTION = {**_SUMMARY, "input": {"id": 7, "total": 20}, "output": "Order 7 comes to 20"}
+_CHILD = {**_SUMMARY, "parent": {"execution": _ID, "node": "report", "index": None, "generation": 1}}
 _NODE = {
     "id": "report",
     "handler": "echo",
@@ -553,6 +555,7 @@ _NODE = {
     "cause": None,
     "cached": False,
     "reused": False,
+    "children": None,
     "error": None,
     "output": {"text": "Order 7 comes to 20"},
     "output_bytes": 30,
@@ -690,6 +693,15 @@ class Error(BaseModel):
     details: dict[str, Any]
 
 
+class Parent(BaseModel):
+    """The node that an execution is a child of, and the generation of its execution that the child is for."""
+
+    execution: str
+    node: str
+    index: int | None = Field(description="which of the children of the node; null: the node has one")
+    generation: int
+
+
 class ExecutionSummary(BaseModel):
     """One run of one version, as lists show it."""
 
@@ -708,6 +720,7 @@ class ExecutionSummary(BaseModel):
     batch: str | None
     trigger: str | None = Field(description="the trigger that started it")
     group: str | None = Field(description="its group, of which only some executions run at once")
+    parent: Parent | None = Field(description="the node that runs it; null: no node does")
     forked_from: str | None = Field(description="the execution that this one was forked from")
     trace_id: str | None = Field(
         description="finds its spans in a tracing system; null where neither server nor caller has a trace"
@@ -736,6 +749,12 @@ class Progress(BaseModel):
     at: Time
 
 
+class ChildCounts(BaseModel):
+    """The number of children that a node has, by state."""
+
+    counts: dict[ExecutionStateName, int]
+
+
 class Node(BaseModel):
     """One node of an execution. With ``nodes=brief`` it has neither output nor error."""
 
@@ -757,6 +776,7 @@ class Node(BaseModel):
     cause: str | None
     cached: bool
     reused: bool = Field(description="taken over from the execution that this one was forked from")
+    children: ChildCounts | None = Field(description="of a node that runs a workflow")
     error: Error | None = _MAY_BE_MISSING
     output: Any = _MAY_BE_MISSING
     output_bytes: int | None
@@ -785,6 +805,18 @@ class Executions(BaseModel):
 
     items: list[ExecutionSummary]
     next_cursor: str | None
+
+
+class Children(BaseModel):
+    """Executions that a node runs, in the order of their items."""
+
+    model_config = ConfigDict(
+        json_schema_extra=_example({"items": [_CHILD], "next_cursor": None, "counts": {"COMPLETED": 1}})
+    )
+
+    items: list[ExecutionSummary]
+    next_cursor: str | None
+    counts: dict[ExecutionStateName, int] = Field(description="of all children of the node, by state")
 
 
 class Nodes(BaseModel):

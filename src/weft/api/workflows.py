@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -36,16 +37,20 @@ from weft.definition.model import NAME_PATTERN
 from weft.errors import DefinitionError, NotFoundError, Problem
 from weft.handlers.python import uncallable
 from weft.journal.contract import LATEST
+from weft.orchestrator.submit import find_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from weft.definition.plan import Plan
     from weft.journal.contract import Version, WorkflowRow
 
 router = APIRouter(tags=["workflows"])
 
 # Greater numbers are no versions of anything, and no integers of a database.
 _MAX_DIGITS = 18
+# Of the workflows that one definition names, so many are looked up.
+_MAX_LOOKED_UP = 100
 
 
 class VersionQuery(QueryModel):
@@ -95,6 +100,8 @@ async def validate_workflow(request: Request) -> Response:
     checked = await check_definition(service, document, named=True)
     functions = await announced_functions(service)
     missing = [] if functions is None else await service.run_in_thread(uncallable, document, functions)
+    if checked.plan is not None:
+        missing = [*missing, *await _not_stored(checked.plan, request)]
     return answer(
         {
             "valid": checked.plan is not None,
@@ -103,6 +110,24 @@ async def validate_workflow(request: Request) -> Response:
             "layers": checked.layers,
         }
     )
+
+
+async def _not_stored(plan: Plan, request: Request, at: str = "") -> list[Problem]:
+    """Return a problem for each workflow that a node names and that is not stored: it may be, later."""
+    ports, namespace = service_of(request).ports, caller_of(request).namespace
+    found = []
+    places = {node_id: index for index, node_id in enumerate(plan.graph.ids)}
+    for node_id, call in islice(plan.calls.items(), _MAX_LOOKED_UP):
+        where = f"{at}/nodes/{places[node_id]}/workflow"
+        if call.plan is not None:
+            found += await _not_stored(call.plan, request, where)
+            continue
+        assert call.name is not None
+        try:
+            await find_source(call.name, call.version, ports, namespace=namespace)
+        except NotFoundError as missing:
+            found.append(Problem(where, str(missing)))
+    return found
 
 
 def _shown(found: Sequence[Problem]) -> list[dict[str, str]]:

@@ -61,6 +61,13 @@ class StartWait(msgspec.Struct, frozen=True, gc=False):
     terms: WaitTerms
 
 
+class CallWorkflow(msgspec.Struct, frozen=True, gc=False):
+    """Have the node wait for an execution of its workflow with this input."""
+
+    node_id: str
+    input: bytes
+
+
 class SkipNode(msgspec.Struct, frozen=True, gc=False):
     """Settle it as skipped, with what can no longer run behind it."""
 
@@ -78,7 +85,7 @@ class FailNode(msgspec.Struct, frozen=True, gc=False):
     skips: tuple[Skip, ...]
 
 
-Decision: TypeAlias = DispatchNode | ParkNode | StartWait | SkipNode | FailNode
+Decision: TypeAlias = DispatchNode | ParkNode | StartWait | CallWorkflow | SkipNode | FailNode
 
 
 # Payloads are decoded where they are needed and at most once: the caller knows what it has decoded.
@@ -225,8 +232,10 @@ def decide(
 
 def _start_without_worker(
     free: FreeNode, config: Json, payload: bytes, cache_key: str | None, settled: SettledNodes
-) -> ParkNode | StartWait | FailNode:
-    """Return the decision for a node that no worker runs: it waits, or it sleeps."""
+) -> ParkNode | StartWait | CallWorkflow | FailNode:
+    """Return the decision for a node that no worker runs: it runs a workflow, it waits, or it sleeps."""
+    if free.node.id in free.plan.calls:
+        return CallWorkflow(free.node.id, payload)
     rule = free.plan.waits.get(free.node.id)
     if rule is not None:
         try:

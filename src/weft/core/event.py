@@ -7,18 +7,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import msgspec
 
 from weft.core.attempt import AttemptRef
-from weft.core.rows import Wait  # noqa: TC001 - msgspec reads the annotations
+from weft.core.readiness import Skip as Skip  # noqa: TC001 - msgspec reads the annotations
+from weft.core.rows import Called, Wait  # noqa: TC001 - msgspec reads the annotations
 
 if TYPE_CHECKING:
     from weft.core.attempt import EndedAttempt
-
-
-class Skip(msgspec.Struct, frozen=True, gc=False):
-    """A node that can no longer run, and why."""
-
-    node_id: str
-    reason: str
-    cause: str | None
+    from weft.definition.plan import Plan
 
 
 class Running(msgspec.Struct, frozen=True, gc=False):
@@ -187,6 +181,48 @@ class SignalReceived(_Event, frozen=True, kw_only=True, gc=False):
     actor: str | None = None
 
 
+class NewChild(msgspec.Struct, frozen=True, gc=False):
+    """A child execution that an event creates."""
+
+    plan: Plan
+    # The definition's document as JSON; b"": the journal has it as that of a version.
+    document: bytes
+    input: bytes
+    partition: int
+    # Whether the commit that creates the child also starts it: not where the store is away.
+    starts: bool
+
+
+class CallStarted(AttemptRef, frozen=True, kw_only=True, gc=False):
+    """A node waits for a child, under this epoch of the store and by this very commit.
+
+    The same commit creates the child. Where ``called`` names the child of an earlier generation, the commit
+    opens that one again, unless it has completed.
+    """
+
+    epoch: int
+    called: Called
+    new: NewChild
+    # Until then the child has to end; None: it has any time.
+    seconds: float | None = None
+    # Of the store, before the commit: the child is installed in no other. None: the store is away.
+    incarnation_id: str | None = None
+
+
+class ChildEnded(AttemptRef, frozen=True, kw_only=True, gc=False):
+    """The child that a node waits for has ended: with ``output`` or ``blob``, or with ``error``."""
+
+    child: str
+    output: bytes | None = None
+    blob: str | None = None
+    output_bytes: int = 0
+    # Why the node fails; None: the child has completed.
+    error: dict[str, Any] | None = None
+    # As of a failure.
+    skips: tuple[Skip, ...] = ()
+    running: dict[str, Running] = msgspec.field(default_factory=dict)
+
+
 class DeadlinePassed(_Event, frozen=True, kw_only=True, gc=False):
     running: dict[str, Running] = {}
 
@@ -196,10 +232,13 @@ class CancelRequested(_Event, frozen=True, kw_only=True, gc=False):
 
     running: dict[str, Running] = {}
     actor: str | None = None
+    # The parent of the execution has ended, or waits for it no more.
+    by_parent: bool = False
 
 
 class PauseRequested(_Event, frozen=True, kw_only=True, gc=False):
     actor: str | None = None
+    by_parent: bool = False
 
 
 class ResumeRequested(_Event, frozen=True, kw_only=True, gc=False):
@@ -261,6 +300,8 @@ Event: TypeAlias = (
     | WaitDue
     | WaitAnswered
     | SignalReceived
+    | CallStarted
+    | ChildEnded
     | DeadlinePassed
     | CancelRequested
     | PauseRequested

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from weft.core.event import Skip
+import msgspec
+
 from weft.core.state import NodeState, Reason
 from weft.definition.model import TriggerRule
 
@@ -12,6 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from weft.core.rows import NodeRow
+
+
+class Skip(msgspec.Struct, frozen=True, gc=False):
+    """A node that can no longer run, and why."""
+
+    node_id: str
+    reason: str
+    cause: str | None
+
 
 READY: Literal["ready"] = "ready"
 WAIT: Literal["wait"] = "wait"

@@ -31,6 +31,39 @@ class Halt(msgspec.Struct, frozen=True, array_like=True, gc=False):
     paused_seq: int
     # All attempts that a worker had in hand, by node. None: the store was not asked yet.
     in_hand: dict[str, int] | None = None
+    # The execution was paused with its parent, and is resumed with it.
+    by_parent: bool = False
+
+
+class Parent(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The place of a child execution: the node of another execution that waits for it."""
+
+    execution: str
+    node: str
+    # Which of the children of the node; None: the node has one.
+    index: int | None
+    # The attempt of the node that waits for the child.
+    attempt: int
+    # How many executions are above the child.
+    depth: int
+    # The generation of the parent that the child works for, and the deadline that the parent has in it: a
+    # retry of the parent opens the child again.
+    generation: int
+    deadline_at: int | None = None
+
+
+class Called(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The workflow that a node runs, resolved once, and its child: a retry of the execution runs the same."""
+
+    digest: str
+    # Of a stored definition.
+    workflow: str | None
+    version: int | None
+    # Of the input: a retry with the same one goes on with the same child.
+    input_digest: str
+    # The attempt that created the child.
+    attempt: int
+    child: str
 
 
 # A journal and a store hold no larger inputs in memory: an input is read when it is needed.
@@ -102,9 +135,30 @@ class ExecutionRow(msgspec.Struct, kw_only=True, gc=False):
         """Return the lanes in which it counts."""
         return tuple(lane for lane in (self.lane, self.group_lane) if lane is not None)
 
+    # Of a child: the node that waits for it.
+    parent: Parent | None = None
+
     @property
     def is_terminal(self) -> bool:
         return self.state in TERMINAL
+
+    @property
+    def parent_id(self) -> str | None:
+        """Return the id of its parent; None: it is no child."""
+        return None if self.parent is None else self.parent.execution
+
+    @property
+    def has_succeeded(self) -> bool:
+        """True if the execution has completed, and its output could be made."""
+        return self.state is ExecutionState.COMPLETED and self.error is None
+
+    @property
+    def has_inherited_deadline(self) -> bool:
+        """True if the deadline of a child is that of its parent, and not one of its own."""
+        parent = self.parent
+        return (
+            parent is not None and parent.deadline_at is not None and self.deadline_at == parent.deadline_at
+        )
 
     @property
     def completed(self) -> int:
@@ -205,6 +259,8 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     parked: Parked | None = None
     # Of a node that polls, once a look has ended without the end of the poll.
     polled: Polled | None = None
+    # Of a node that calls a workflow, once it has: also while another generation has not called it yet.
+    called: Called | None = None
 
     @property
     def is_settled(self) -> bool:

@@ -43,6 +43,8 @@ class Reason(StrEnum):
     FAIL_FAST = "fail_fast"
     CANCELLED = "cancelled"
     DEADLINE = "deadline"
+    # The execution is a child, and its parent has ended it.
+    PARENT = "parent"
 
 
 SETTLED = frozenset({NodeState.COMPLETED, NodeState.FAILED, NodeState.SKIPPED, NodeState.CANCELLED})
@@ -56,7 +58,7 @@ NODE_MOVES: Mapping[NodeState, frozenset[NodeState]] = {
     _N.PENDING: frozenset(
         {_N.QUEUED, _N.RUNNING, _N.WAITING, _N.COMPLETED, _N.FAILED, _N.SKIPPED, _N.CANCELLED}
     ),
-    # By a time, an answer or an event; FAILED: it expired, and has no default.
+    # By a time, an answer, an event or the end of a child; FAILED: it expired, or the child did not complete.
     _N.WAITING: frozenset({_N.COMPLETED, _N.FAILED, _N.CANCELLED}),
     # FAILED: an at_most_once attempt that may have started. PENDING: the store was lost and rebuilt.
     _N.QUEUED: frozenset({_N.RUNNING, _N.FAILED, _N.CANCELLED, _N.PENDING}),

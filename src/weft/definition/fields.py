@@ -244,6 +244,40 @@ NODE_FIELDS: dict[str, Rule] = {
 }
 
 
+_MAX_VERSION = 2**31
+
+
+def version_of(value: Json) -> Faults:
+    """Return the faults of the version of a stored workflow: its number, or an alias."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        return (("", f"must be a number or an alias, not {kind(value)}"),)
+    if isinstance(value, int):
+        is_version = 1 <= value <= _MAX_VERSION
+        return _FINE if is_version else (("", f"must be 1 to {_MAX_VERSION:,}, not {shown(value)}"),)
+    return spelled(NAME_PATTERN, NAME_FORM)(value)
+
+
+_STORED_WORKFLOW = record({"name": spelled(NAME_PATTERN, NAME_FORM), "version": version_of}, ("name",))
+
+
+def _workflow(value: Json) -> Faults:
+    # An inline definition is checked as a definition is (``validation``).
+    return _FINE if isinstance(value, dict) and "nodes" in value else _STORED_WORKFLOW(value)
+
+
+# The fields of a node that runs a workflow. Its workflow retries, where that is asked for.
+CALL_FIELDS: dict[str, Rule] = {
+    "id": NODE_FIELDS["id"],
+    "workflow": _workflow,
+    "input": anything,
+    "dependencies": anything,
+    "depends_on": anything,
+    "condition": text,
+    "trigger_rule": one_of(TriggerRule),
+    "timeout_seconds": _POLL_SECONDS,
+}
+
+
 def _notify_url(value: Json) -> Faults:
     if not isinstance(value, str):
         return text(value)

@@ -33,6 +33,10 @@ MAX_RETRIES = 100
 # The handlers whose nodes take no worker.
 SLEEP = "sleep"
 WAIT = "wait"
+# What stands for the handler of a node that calls a workflow, where people look on.
+WORKFLOW = "workflow"
+# The version of a workflow that was stored last.
+LATEST = "latest"
 MAX_TIMEOUT_SECONDS = 604_800  # a week
 
 
@@ -219,6 +223,8 @@ def _notify_targets(notify: Json) -> tuple[NotifyTarget, ...]:
 
 
 def _read_node(node: Mapping[str, Any], defaults: Mapping[str, Any], retry: RetryPolicy) -> Node:
+    if "workflow" in node:
+        return _read_call(node)
     given = {**defaults, **node}
     delivery = Delivery(given.get("delivery", Delivery.AT_LEAST_ONCE))
     at_most_once = delivery is Delivery.AT_MOST_ONCE
@@ -243,6 +249,28 @@ def _read_node(node: Mapping[str, Any], defaults: Mapping[str, Any], retry: Retr
         secrets=tuple(node.get("secrets", ())),
         is_parked=is_sleep or node["handler"] == WAIT,
         poll=_read_poll(node["poll"]) if "poll" in node else None,
+    )
+
+
+def _read_call(node: Mapping[str, Any]) -> Node:
+    """Read a node that runs a workflow: no worker runs it, and none of the defaults apply."""
+    return Node(
+        id=node["id"],
+        handler=WORKFLOW,
+        # Its input, which is filled as a config is.
+        config=node.get("input", {}),
+        dependencies=tuple(node.get("dependencies") or node.get("depends_on") or ()),
+        condition=node.get("condition"),
+        trigger_rule=TriggerRule(node.get("trigger_rule", TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)),
+        timeout_seconds=DEFAULT_TIMEOUT_SECONDS,
+        max_retries=0,
+        retry=RetryPolicy(),
+        resource_tag=None,
+        queue=WORKFLOW,
+        delivery=Delivery.AT_LEAST_ONCE,
+        cache_ttl_seconds=None,
+        is_issued=False,
+        is_parked=True,
     )
 
 

@@ -10,7 +10,7 @@ from weft.core.readiness import EARLY_RULES
 from weft.definition.bounds import DEFAULT_BOUNDS, Bounds
 from weft.definition.gc_pause import collector_paused
 from weft.definition.graph import Graph
-from weft.definition.model import WAIT, Definition, Node, TriggerRule, digest, read_definition
+from weft.definition.model import LATEST, WAIT, Definition, Node, TriggerRule, digest, read_definition
 from weft.definition.schema import Schema
 from weft.definition.waits import WaitKind, WaitRule, read_wait, without_literals
 from weft.errors import DefinitionError, ExpressionError, Problem
@@ -39,6 +39,22 @@ class NodeExpressions:
     untils: dict[str, Expression] = field(default_factory=dict)
     # Of nodes with ``retry.when``, their own or that of the defaults: it is true of a failure that retries.
     retries: dict[str, Expression] = field(default_factory=dict)
+    # The workflows that are written down in nodes which run them.
+    workflows: dict[str, Plan] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The workflow that a node runs: a stored one, by its name, or one that is written down in the node."""
+
+    # Of a stored one.
+    name: str | None
+    version: int | str
+    # Of an inline one: ready to run, and as it was written down.
+    plan: Plan | None
+    document: bytes
+    # From the moment at which the node is ready; None: it may take any time.
+    timeout_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +95,8 @@ class Plan:
     # The wait nodes, and by the name of a signal those that wait for it, in the order of the definition.
     waits: Mapping[str, WaitRule]
     waits_by_signal: Mapping[str, tuple[str, ...]]
+    # The nodes that run workflows.
+    calls: Mapping[str, Call]
 
 
 def compile_plan(document: Json, bounds: Bounds = DEFAULT_BOUNDS) -> Plan:
@@ -96,7 +114,7 @@ def _compile(document: Json, bounds: Bounds) -> Plan:
     expressions = NodeExpressions()
     # The nodes that take it from the defaults have it in common.
     by_source: dict[str, Expression] = {}
-    for index, node in enumerate(definition.nodes):
+    for index, (written, node) in enumerate(zip(document["nodes"], definition.nodes, strict=True)):
         config = without_literals(node.config) if node.handler == WAIT else node.config
         template = compile_template(
             config, max_template_bytes=bounds.max_template_bytes, secrets_allowed=True
@@ -105,6 +123,11 @@ def _compile(document: Json, bounds: Bounds) -> Plan:
             expressions.templates[node.id] = template
         else:
             problems += _moved(template, f"/nodes/{index}/config")
+        if "nodes" in written.get("workflow", ()):
+            try:
+                expressions.workflows[node.id] = _compile(written["workflow"], bounds)
+            except DefinitionError as error:
+                problems += _moved(error.problems, f"/nodes/{index}/workflow")
         at = f"/nodes/{index}"
         where = f"{at}/condition"
         try:
@@ -201,7 +224,24 @@ def assemble(
         has_one_output_node=len(output_nodes) == 1,
         waits=waits,
         waits_by_signal=_by_signal(waits),
+        calls=_calls(document, expressions.workflows, bounds),
     )
+
+
+def _calls(document: Json, inline: Mapping[str, Plan], bounds: Bounds) -> dict[str, Call]:
+    found = {}
+    for node in document["nodes"]:
+        if "workflow" in node:
+            workflow, timeout_seconds = node["workflow"], node.get("timeout_seconds")
+            plan = inline.get(node["id"])
+            found[node["id"]] = Call(
+                name=workflow["name"] if plan is None else None,
+                version=LATEST if plan is not None else workflow.get("version", LATEST),
+                plan=plan,
+                document=b"" if plan is None else _document(workflow, bounds),
+                timeout_seconds=None if timeout_seconds is None else float(timeout_seconds),
+            )
+    return found
 
 
 def _failure_handlers(definition: Definition) -> dict[str, tuple[str, ...]]:
@@ -229,6 +269,12 @@ def _by_signal(waits: Mapping[str, WaitRule]) -> dict[str, tuple[str, ...]]:
         if rule.kind is WaitKind.SIGNAL:
             found.setdefault(rule.name, []).append(node_id)
     return {name: tuple(node_ids) for name, node_ids in found.items()}
+
+
+def _document(workflow: Json, bounds: Bounds) -> bytes:
+    """Return an inline workflow as the text that a journal keeps of a definition."""
+    limits = {"max_bytes": bounds.max_body_bytes, "max_depth": bounds.max_depth}
+    return encode(workflow, max_values=MAX_DOCUMENT_VALUES, **limits)
 
 
 def _static_config(node: Node, bounds: Bounds) -> bytes:

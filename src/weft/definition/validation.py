@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Protocol
 from weft.core.payload import MAX_DOCUMENT_VALUES, Json, decode, encode, find_fault, pointer
 from weft.core.readiness import EARLY_RULES
 from weft.definition.bounds import DEFAULT_BOUNDS, Bounds
-from weft.definition.fields import DEFINITION_FIELDS, NODE_FIELDS, Rule, kind, shown, unknown_field
+from weft.definition.fields import (
+    CALL_FIELDS,
+    DEFINITION_FIELDS,
+    NODE_FIELDS,
+    Rule,
+    kind,
+    shown,
+    unknown_field,
+)
 from weft.definition.gc_pause import collector_paused
 from weft.definition.graph import find_cycles, not_ancestors
 from weft.definition.model import (
@@ -162,6 +170,9 @@ class _Draft:
     condition: Expression | None = None
     until: Expression | None = None
     retry_when: Expression | None = None
+    # Of a node that runs a workflow, perhaps one that is written down in it.
+    is_call: bool = False
+    workflow: Plan | None = None
     # The nodes that its expressions name, as far as they compile.
     names: frozenset[str] = frozenset()
 
@@ -196,6 +207,8 @@ class _Check:
         self.input_schema: Schema | None = None
         # Of the defaults, for the nodes that do not say otherwise.
         self.retry_when: Expression | None = None
+        # Of workflows that are written down in nodes.
+        self.inner_warnings: list[Problem] = []
         self.pace: Callable[[], None] = lambda: None
 
     def run(self) -> Checked:
@@ -236,6 +249,10 @@ class _Check:
                 found.conditions[draft.id] = draft.condition
             if draft.until is not None:
                 found.untils[draft.id] = draft.until
+            if draft.is_call:
+                if draft.workflow is not None:
+                    found.workflows[draft.id] = draft.workflow
+                continue
             retry_when = draft.retry_when or self.retry_when
             if retry_when is not None:
                 found.retries[draft.id] = retry_when
@@ -341,6 +358,9 @@ class _Check:
     def _read_node(self, node: Mapping[str, Json], draft: _Draft) -> None:
         at = f"/nodes/{draft.index}"
         self.pace()
+        if "workflow" in node:
+            self._read_call(node, draft, at)
+            return
         right = self._read_fields(node, NODE_FIELDS, required=("id", "handler"), at=at)
         # An id that is only misspelled is still what other nodes mean by it.
         if isinstance(node.get("id"), str):
@@ -357,21 +377,54 @@ class _Check:
         draft.config, draft.names = self._template(
             without_literals(config) if is_wait else config, f"{at}/config", secrets_allowed=not is_wait
         )
-        if "condition" in right:
-            draft.condition = self._condition(node["condition"], f"{at}/condition")
-            draft.names |= draft.condition.nodes if draft.condition is not None else frozenset()
         if "poll" in right:
             self._read_poll(node, draft, at)
         if "retry" in right and "when" in node["retry"]:
             draft.retry_when = self._condition(node["retry"]["when"], f"{at}/retry/when", RETRY_WORDS)
             draft.names |= draft.retry_when.nodes if draft.retry_when is not None else frozenset()
+        self._read_place(node, right, draft, at)
+        retries = node["max_retries"] if "max_retries" in right else 0
+        if retries > 0 and node.get("delivery", self._default("delivery")) == Delivery.AT_MOST_ONCE:
+            self._report(f"{at}/max_retries", "must be 0 or left out: at_most_once allows no retries")
+
+    def _read_place(self, node: Mapping[str, Json], right: Collection[str], draft: _Draft, at: str) -> None:
+        """Read what a node runs behind, and under which condition."""
+        if "condition" in right:
+            draft.condition = self._condition(node["condition"], f"{at}/condition")
+            draft.names |= draft.condition.nodes if draft.condition is not None else frozenset()
         self._read_dependencies(node, draft, at)
         rule = node["trigger_rule"] if "trigger_rule" in right else None
         if rule in EARLY_RULES and draft.dependencies_at is not None and not draft.dependencies:
             self._report(f"{at}/trigger_rule", f"{rule} needs dependencies; this node has none")
-        retries = node["max_retries"] if "max_retries" in right else 0
-        if retries > 0 and node.get("delivery", self._default("delivery")) == Delivery.AT_MOST_ONCE:
-            self._report(f"{at}/max_retries", "must be 0 or left out: at_most_once allows no retries")
+
+    def _read_call(self, node: Mapping[str, Json], draft: _Draft, at: str) -> None:
+        """Read a node that runs a workflow; one that is written down in it is checked as a definition is."""
+        draft.is_call = True
+        if "handler" in node:
+            self._report(f"{at}/handler", "a node has a handler or a workflow, and this one has both")
+        fields = {name: value for name, value in node.items() if name != "handler"}
+        right = self._read_fields(fields, CALL_FIELDS, required=("id",), at=at)
+        if isinstance(node.get("id"), str):
+            self._read_id(node, draft, at)
+        draft.config, draft.names = self._template(
+            node.get("input", {}), f"{at}/input", secrets_allowed=False
+        )
+        if "workflow" in right and "nodes" in node["workflow"]:
+            inner = _Check(
+                node["workflow"],
+                self.handlers,
+                self.bounds,
+                named=False,
+                resource_limits=self.resource_limits,
+            )
+            inner.pace = self.pace
+            checked = inner.run()
+            self._report_all(f"{at}/workflow", checked.problems)
+            self.inner_warnings += [
+                Problem(f"{at}/workflow{warning.pointer}", warning.message) for warning in checked.warnings
+            ]
+            draft.workflow = checked.plan
+        self._read_place(node, right, draft, at)
 
     def _check_sleep(self, node: Mapping[str, Json], at: str) -> None:
         """Report seconds that are longer than the timeout: nothing else of either is looked at here."""
@@ -555,7 +608,8 @@ class _Check:
                 if expression is not None:
                     for name in sorted(expression.nodes & of_node.keys()):
                         self._report(f"/nodes/{index}/{where}", of_node[name])
-            self._report_names(node.get("config", {}), of_node, f"/nodes/{index}/config")
+            name = "input" if "workflow" in node else "config"
+            self._report_names(node.get(name, {}), of_node, f"/nodes/{index}/{name}")
         unknown = {n: self._no_such_node(n) for n in sorted(self.names_in_output) if n not in self.positions}
         if unknown:
             self._report_names(self.document["output"], unknown, "/output")
@@ -583,7 +637,7 @@ class _Check:
     def _warnings(self) -> list[Problem]:
         """Name each resource tag without a limit once, where it stands first."""
         if self.resource_limits is None:
-            return []
+            return self.inner_warnings
         holders = {"/defaults": self.document.get("defaults")}
         holders.update((f"/nodes/{d.index}", self.document["nodes"][d.index]) for d in self.drafts)
         places: dict[str, str] = {}
@@ -595,7 +649,7 @@ class _Check:
             Problem(where, f"no limit is configured for {tag!r}, so it is unlimited")
             for tag, where in places.items()
         ]
-        return in_document_order(warnings, self.document)
+        return in_document_order(warnings + self.inner_warnings, self.document)
 
 
 def _arrows(names: Sequence[str]) -> str:

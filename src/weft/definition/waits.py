@@ -52,11 +52,12 @@ FIELDS = (*_SOURCES, "prompt", "schema", "match", "lookback_seconds", "expires_s
 
 
 class WaitKind(StrEnum):
-    """The end that a wait is for: a time, an answer by somebody, or an event that comes in."""
+    """The end that a wait is for: a time, an answer by somebody, an event that comes in, or a child."""
 
     TIMER = "timer"
     SIGNAL = "signal"
     EVENT = "event"
+    CHILD = "child"
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,13 +33,14 @@ def period_counts(namespace: str, since: int, until: int) -> Query[PeriodCounts]
     ((created,),) = yield (
         _COUNT.format(
             "FROM executions INDEXED BY executions_newest"
-            " WHERE namespace = ? AND created_at >= ? AND created_at < ? LIMIT ?"
+            " WHERE namespace = ? AND created_at >= ? AND created_at < ? AND parent_id IS NULL LIMIT ?"
         ),
         (namespace, since, until, MAX_COUNTED),
     )
     ended = yield (
         "SELECT state, count(*) FROM (SELECT state FROM progress INDEXED BY progress_finished"
-        " WHERE finished_at >= ? AND finished_at < ? AND namespace = ? ORDER BY finished_at LIMIT ?)"
+        " WHERE finished_at >= ? AND finished_at < ? AND namespace = ? AND parent IS NULL"
+        " ORDER BY finished_at LIMIT ?)"
         " AS counted GROUP BY state",
         (since, until, namespace, MAX_COUNTED),
     )

@@ -15,12 +15,14 @@ What every journal promises:
 from __future__ import annotations
 
 from collections.abc import Sequence  # noqa: TC003 - msgspec reads the annotations
+from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import msgspec
 
 from weft.core.attempt import AttemptRef
 from weft.core.rows import NodeProgress  # noqa: TC001 - the same
+from weft.definition.model import LATEST as LATEST
 from weft.journal.firing import FireAnswer as FireAnswer
 from weft.journal.firing import Fired as Fired
 from weft.journal.firing import Firing as Firing
@@ -51,7 +53,6 @@ if TYPE_CHECKING:
 
 # The actor in the history without a key: a caller on this machine, or the program that runs the engine.
 LOCAL_ACTOR = "local"
-LATEST = "latest"
 # Of outputs that are read with the executions of a batch at once; one more may pass it.
 RESULTS_BYTES = 16 * 1024 * 1024
 
@@ -238,6 +239,31 @@ class WaitQuery(msgspec.Struct, frozen=True, kw_only=True):
 EVERY_WAIT = WaitQuery()
 
 
+class StrayReason(StrEnum):
+    """Why a child that has not ended is not as its parent is."""
+
+    # No node waits for it in the generation that it works for.
+    IDLE = "idle"
+    PARENT_PAUSED = "parent_paused"
+    # It was paused with its parent, which goes on.
+    PARENT_RESUMED = "parent_resumed"
+
+
+class StrayChild(msgspec.Struct, frozen=True):
+    """A child that its parent has not reached; ``execution`` comes without input and output."""
+
+    execution: ExecutionRow
+    reason: StrayReason
+
+
+class ChildQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which children of an execution are listed: those of a node that fit all that is given."""
+
+    execution_id: str
+    node_id: str
+    states: tuple[ExecutionState, ...] = ()  # any of them
+
+
 class RowReader(Protocol):
     """The reads that the engine and the API share."""
 
@@ -385,6 +411,32 @@ class Journal(RowReader, TriggerEngine, Protocol):
     async def forget_waits(self, ended: Sequence[EndedWait]) -> None:
         """Note that the store knows of the ends of waits; one of another generation stays."""
 
+    async def untold_children(self, *, older_than_seconds: float, limit: int) -> Sequence[ExecutionRow]:
+        """Return children that ended so long ago, and their parents were not told.
+
+        They come without inputs and outputs, as all that follow.
+
+        The event that tells the parent (``ChildEnded``) takes one off the list where it is accepted, and
+        ``forget_children`` where it is not: nobody waits for it then.
+        """
+
+    async def forget_children(self, rows: Sequence[ExecutionRow]) -> None:
+        """Note that the parents know of the ends of these children; one that was opened again since stays."""
+
+    async def idle_children(self, execution_id: str, *, limit: int) -> Sequence[ExecutionRow]:
+        """Return children of an execution that have not ended, and for which no node of it waits."""
+
+    async def open_children(self, execution_id: str) -> Sequence[ExecutionRow]:
+        """Return all children of an execution that have not ended."""
+
+    async def ended_children(
+        self, execution_id: str, *, after: str = "", limit: int
+    ) -> Sequence[ExecutionRow]:
+        """Return children of an execution that have ended, in the order of their ids."""
+
+    async def stray_children(self, *, limit: int) -> Sequence[StrayChild]:
+        """Return children of any execution that have not ended, and are not as their parents are."""
+
     async def append_logs(
         self, chunks: Sequence[LogChunk], *, progress: Sequence[ReportedProgress] = ()
     ) -> None:
@@ -448,6 +500,18 @@ class Catalog(RowReader, SearchReader, TriggerCatalog, Protocol):
 
         ``after``: (since, execution, node) of the last one that was shown.
         """
+
+    async def children(
+        self, query: ChildQuery, *, after: int = -1, limit: int = 50
+    ) -> Sequence[ExecutionRow]:
+        """List the children of a node in the order of their items, without inputs and outputs.
+
+        They are those that its current attempt waits for, or waited for last. ``after``: the index of the
+        last one that was shown.
+        """
+
+    async def child_counts(self, execution_id: str) -> Mapping[str, Mapping[ExecutionState, int]]:
+        """Count the children that ``children`` lists by node and state; a node without one is left out."""
 
     async def notifications(self, execution_id: str) -> Sequence[Notification]:
         """Read the notifications of an execution, oldest first, whatever became of them."""

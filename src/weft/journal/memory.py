@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from weft.core.event import CallStarted
 from weft.core.ledger.changes import Changes, LiveExecution, RecordedEvent, Verdict, moved_letter
 from weft.core.ledger.fence import Ledger, Loaders
 from weft.core.ledger.waits import MAILBOX_PAGE
@@ -24,6 +25,7 @@ from weft.core.time import MICROSECONDS, micros
 from weft.definition.bounds import DEFAULT_BOUNDS, Bounds
 from weft.definition.waits import WaitKind
 from weft.errors import ClaimedError, JournalError
+from weft.journal.children_in_memory import MemoryChildren
 from weft.journal.contract import (
     DEFAULT_NAMESPACE,
     EVERY_WAIT,
@@ -224,7 +226,7 @@ class _Wait(msgspec.Struct):
     settled_at: int | None = None
 
 
-class MemoryJournal(MemoryWorkflows, MemorySearch, MemoryTriggers):
+class MemoryJournal(MemoryWorkflows, MemorySearch, MemoryTriggers, MemoryChildren):
     def __init__(
         self,
         *,
@@ -235,6 +237,7 @@ class MemoryJournal(MemoryWorkflows, MemorySearch, MemoryTriggers):
     ) -> None:
         MemoryWorkflows.__init__(self, now=now)
         MemoryTriggers.__init__(self)
+        MemoryChildren.__init__(self)
         self._new_id = new_id
         self._bounds = bounds
         self._executions: dict[str, ExecutionRow] = {}
@@ -299,6 +302,9 @@ class MemoryJournal(MemoryWorkflows, MemorySearch, MemoryTriggers):
         self._refuse_taken(claim)
         ledger = self._ledger()
         recorded_events = [ledger.record(event) for event in events]
+        for event in events:
+            if isinstance(event, CallStarted) and event.called.child in ledger.changes.executions:
+                self._put_definition(event.new.plan, event.new.document)
         self._commit(ledger.changes, accepted_claim(claim, recorded_events))
         return recorded_events
 
@@ -358,6 +364,7 @@ class MemoryJournal(MemoryWorkflows, MemorySearch, MemoryTriggers):
             self._end_notification(ended, now)
         self._commit_waits(changes)
         self._put_turns(changes.joined)
+        self._commit_children(changes)
         for key, output, blob, ttl_seconds in changes.cache:
             payload = output if blob is None else self._blobs[blob]
             assert payload is not None
@@ -580,7 +587,14 @@ class MemoryJournal(MemoryWorkflows, MemorySearch, MemoryTriggers):
     # -- letting go --------------------------------------------------------------------------------
 
     def forget(self, execution_id: str) -> None:
-        """Drop a terminal execution from memory: a program that goes on has no use for it."""
+        """Drop a terminal execution from memory, and its children: a program that goes on needs none."""
+        for each in self._with_children(execution_id):
+            self._forget(each)
+
+    def _forget(self, execution_id: str) -> None:
+        row = self._executions.get(execution_id)
+        if row is not None and row.parent is not None:
+            self._forget_child(execution_id, row.parent.execution)
         tables = self._executions, self._nodes, self._events, self._letters, self._logs, self._told
         for table in tables:
             table.pop(execution_id, None)
@@ -596,13 +610,13 @@ class MemoryJournal(MemoryWorkflows, MemorySearch, MemoryTriggers):
         old = [
             (row.finished_at, row.id)
             for row in self._executions.values()
-            if row.finished_at is not None and row.finished_at < finished_before
+            if row.finished_at is not None and row.finished_at < finished_before and row.parent is None
         ]
-        purged = [execution_id for _, execution_id in sorted(old)[:limit]]
+        purged = [each for _, root in sorted(old)[:limit] for each in self._with_children(root)]
         blobs = {row.blob for id_ in purged for row in self._nodes.get(id_, {}).values()}
         blobs |= {one.blob for id_ in purged for one in self._mailboxes.get(id_, {}).values()}
-        for execution_id in purged:
-            self.forget(execution_id)
+        for execution_id in reversed(purged):
+            self._forget(execution_id)
         blobs -= self._named_blobs()
         self._blobs = {name: payload for name, payload in self._blobs.items() if name not in blobs}
         for id_, batch in list(self._batches.items()):

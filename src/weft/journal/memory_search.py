@@ -176,7 +176,7 @@ class MemorySearch:
     async def period_counts(
         self, *, namespace: str = DEFAULT_NAMESPACE, since: int, until: int
     ) -> PeriodCounts:
-        rows = [row for row in self._executions.values() if row.namespace == namespace]
+        rows = [row for row in self._executions.values() if row.namespace == namespace and row.parent is None]
         ends = Counter(
             row.state for row in rows if row.finished_at is not None and since <= row.finished_at < until
         )
@@ -238,6 +238,7 @@ def _is_asked_for(row: ExecutionRow, query: ExecutionQuery) -> bool:
         and query.batch in (None, row.batch)
         and query.trigger in (None, row.trigger)
         and query.group in (None, row.group_name)
+        and query.parent == (None if row.parent is None else row.parent.execution)
         and (query.created_after is None or row.created_at >= query.created_after)
         and (query.created_before is None or row.created_at < query.created_before)
     )

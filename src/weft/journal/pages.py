@@ -199,6 +199,7 @@ def execution_walks(
             walk.walk("executions.id IN ?", [id_ for _, id_ in named])
             # PostgreSQL may walk the list to them: then no further than it must.
             walk.within(min(named)[0], 1 + max(named)[0])
+        _add_parent(walk, query, source)
         if query.batch is not None:
             (walk.walk if "_batch_newest" in source else walk.ask)("executions.batch = ?", query.batch)
         if query.trigger is not None:
@@ -213,6 +214,16 @@ def execution_walks(
         _ask_without_index(walk, query, now)
         walks.append(walk)
     return walks
+
+
+def _add_parent(walk: IndexWalk, query: ExecutionQuery, source: str) -> None:
+    """Leave children out, or all but those of one execution."""
+    if query.parent is not None:
+        add = walk.walk if "executions_parent" in source else walk.ask
+        add("executions.parent_id = ?", query.parent)
+    else:
+        has_none = "executions_newest" in source or "executions_workflow" in source
+        (walk.walk if has_none else walk.ask)("executions.parent_id IS NULL")
 
 
 def _ask_for_terms(walk: IndexWalk, query: ExecutionQuery, table: str) -> None:
@@ -246,6 +257,8 @@ def _source(query: ExecutionQuery, *, has_names: bool) -> tuple[str, str]:
     """Return the table to walk, and how: by the condition that likely leaves the fewest rows."""
     if has_names:
         return "executions", _BY_INDEX.format("sqlite_autoindex_executions_1")
+    if query.parent is not None:
+        return "executions", _BY_INDEX.format("executions_parent")
     if query.batch is not None:
         return "executions", _BY_INDEX.format("executions_batch_newest")
     if query.trigger is not None:

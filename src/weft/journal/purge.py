@@ -35,6 +35,9 @@ def hide_some(finished_before: int, limit: int) -> Query[tuple[int, list[str]]]:
     old = Listing(
         "number, executions.id, digest, length(input) + coalesce(length(output), 0)",
         "FROM progress CROSS JOIN executions ON number = execution WHERE finished_at < ?"
+        # A child goes behind its parent.
+        " AND NOT EXISTS (SELECT 1 FROM children CROSS JOIN executions AS above"
+        " ON above.number = children.parent WHERE children.execution = progress.execution)"
         " ORDER BY finished_at, execution LIMIT ? FOR UPDATE OF progress SKIP LOCKED",
         (finished_before, min(limit, _MAX_ROWS)),
     )
@@ -67,6 +70,7 @@ def remove_some(event_table: str) -> Query[bool]:
         ("notifications", "rowid, NULL, 0"),
         ("waits", "rowid, NULL, 0"),
         ("signals", "rowid, blob, output_bytes"),
+        ("children", "rowid, NULL, 0"),
         ("log_chunks", "rowid, NULL, length(body)"),
         ("log_heads", "rowid, NULL, 0"),
         ("node_progress", "rowid, NULL, 0"),

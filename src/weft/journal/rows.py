@@ -13,7 +13,17 @@ import msgspec
 from msgspec.structs import replace
 
 from weft.core.ledger.changes import is_first_completion
-from weft.core.rows import LARGE_INPUT_BYTES, DeadLetter, ExecutionRow, Halt, NodeRow, Parked, Polled
+from weft.core.rows import (
+    LARGE_INPUT_BYTES,
+    Called,
+    DeadLetter,
+    ExecutionRow,
+    Halt,
+    NodeRow,
+    Parent,
+    Parked,
+    Polled,
+)
 from weft.core.state import ExecutionState, NodeState
 from weft.errors import UnstorableError
 from weft.journal.search import failure_terms
@@ -31,6 +41,8 @@ decode_json = msgspec.json.Decoder().decode
 _decode_halt = msgspec.json.Decoder(Halt).decode
 _decode_parked = msgspec.json.Decoder(Parked).decode
 _decode_polled = msgspec.json.Decoder(Polled).decode
+_decode_parent = msgspec.json.Decoder(Parent).decode
+_decode_called = msgspec.json.Decoder(Called).decode
 
 _STATES = {str(state): state for state in ExecutionState}
 _NODE_STATES: dict[str | None, NodeState | None] = {None: None, **{str(state): state for state in NodeState}}
@@ -52,6 +64,7 @@ EXECUTION = {
     "traceparent": "text",
     "trigger": "text",
     "lane": "text",
+    "parent_id": "text",
     "labels": "bytea",
     "batch_index": "integer",
 }
@@ -76,6 +89,7 @@ PROGRESS = {
     "evicted": "boolean",
     # It never changes; beside its execution it would stand behind the input.
     "group_name": "text",
+    "parent": "bytea",
 }
 # What events change of it within one state of one generation.
 COUNTERS = {name: PROGRESS[name] for name in ("unsettled", "failed", "skipped", "seq", "updated_at")}
@@ -122,6 +136,7 @@ FURTHER_NODE = {
     "reused": "boolean",
     "parked": "bytea",
     "polled": "bytea",
+    "called": "bytea",
 }
 LETTER = {
     "id": "text",
@@ -162,6 +177,13 @@ LISTED_COLUMNS = (
         "(SELECT count(*) FROM waits WHERE waits.execution = number AND settled_at IS NULL)",
     )
     .replace("progress.mailbox", "0")
+    # It lies behind the output; its depth and its deadline are left out.
+    .replace(
+        "progress.parent",
+        "(SELECT '[\"' || executions.parent_id || '\",\"' || node_id || '\",'"
+        " || coalesce(CAST(place AS text), 'null') || ',' || children.attempt || ',0,'"
+        " || children.generation || ',null]' FROM children WHERE children.execution = executions.number)",
+    )
     .replace("progress.evicted", "0")
 )
 # The same width, with an empty input in place of a large one. Neither database reads what it only measures.
@@ -205,9 +227,10 @@ def execution_values(row: ExecutionRow, index: int | None, labels: bytes | str) 
 def progress_values(number: int, row: ExecutionRow, encode: Callable[[Any], bytes | str]) -> Values:
     """Return the values of PROGRESS, behind the execution's number."""
     state, *values = _progress_of(row)
-    error, halt = values[7], values[13]
+    error, halt, parent = values[7], values[13], values[18]
     values[7] = None if error is None else encode(error)
     values[13] = None if halt is None else encode(halt)
+    values[18] = None if parent is None else encode(parent)
     return number, state.value, *values
 
 
@@ -236,6 +259,7 @@ def node_values(number: int, row: NodeRow, encode: Callable[[Any], bytes | str])
         ("error", encode),
         ("parked", encode),
         ("polled", encode),
+        ("called", encode),
     ):
         place = _PLACE[name]
         if values[place] is not None:
@@ -271,6 +295,7 @@ class ExecutionChanges:
                 or row.halt != before.halt
                 or row.waiting != before.waiting
                 or row.mailbox != before.mailbox
+                or row.parent != before.parent
             ):
                 self.moved.append(progress_values(number, row, encode))
             elif row.seq != before.seq:
@@ -326,7 +351,8 @@ def read_facts(values: Any) -> ExecutionRow:
         traceparent=values[13],
         trigger=values[14],
         lane=values[15],
-        labels=decode_json(values[16]),
+        # 16: the id of its parent, which ``progress`` has with the rest.
+        labels=decode_json(values[17]),
         state=ExecutionState.PENDING,
         generation=0,
         epoch=0,
@@ -337,7 +363,7 @@ def read_facts(values: Any) -> ExecutionRow:
 
 def read_progress(facts: ExecutionRow, values: Any, start: int) -> ExecutionRow:
     """Read PROGRESS_COLUMNS back, which begin at ``start``, onto what never changes."""
-    error, halt = values[start + 8], values[start + 14]
+    error, halt, parent = values[start + 8], values[start + 14], values[start + 19]
     return replace(
         facts,
         state=_STATES[values[start]],
@@ -359,6 +385,7 @@ def read_progress(facts: ExecutionRow, values: Any, start: int) -> ExecutionRow:
         mailbox=values[start + 16],
         evicted=bool(values[start + 17]),
         group_name=values[start + 18],
+        parent=None if parent is None else _decode_parent(parent),
     )
 
 
@@ -369,7 +396,7 @@ def read_execution(values: Any) -> ExecutionRow:
 
 def read_node(values: Any) -> NodeRow:
     """Read NODE_COLUMNS back."""
-    error, parked, polled = values[17], values[24], values[25]
+    error, parked, polled, called = values[17], values[24], values[25], values[26]
     return NodeRow(
         node_id=values[0],
         attempt=values[1],
@@ -397,6 +424,7 @@ def read_node(values: Any) -> NodeRow:
         reused=bool(values[23]),
         parked=None if parked is None else _decode_parked(parked),
         polled=None if polled is None else _decode_polled(polled),
+        called=None if called is None else _decode_called(called),
     )
 
 

@@ -54,6 +54,8 @@ class ExecutionQuery(msgspec.Struct, frozen=True, kw_only=True):
     batch: str | None = None
     trigger: str | None = None
     group: str | None = None
+    # Its children; None: executions that are no children.
+    parent: str | None = None
     created_after: int | None = None  # at or after this time
     created_before: int | None = None  # before this time
     # What went wrong in it, in any of its generations: the code of an error of the execution or of a node

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from weft.core.time import micros
 from weft.journal import (
     activity,
+    children,
     letter_groups,
     logs,
     notifications,
@@ -29,6 +30,7 @@ from weft.journal.contract import (
     ActiveExecution,
     Batch,
     CatalogChange,
+    ChildQuery,
     Claim,
     DueWaits,
     EndedWait,
@@ -37,6 +39,7 @@ from weft.journal.contract import (
     JournalStats,
     LetterQuery,
     OpenWait,
+    StrayChild,
     Version,
     WaitQuery,
     WorkflowRow,
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from weft.core.rows import DeadLetter, ExecutionRow, History, NodeProgress, NodeRow, Notification
+    from weft.core.state import ExecutionState
     from weft.definition.plan import Plan
     from weft.journal.contract import LogChunk, ReportedProgress, StoredChunk, StoredEvent
     from weft.journal.firing import LaneRelease, QueuePlace
@@ -390,6 +394,36 @@ class SqlJournal:
         limit: int = 50,
     ) -> Sequence[OpenWait]:
         return await self._query(waits.open_waits, query, namespace, after, limit, nothing=[])
+
+    async def untold_children(self, *, older_than_seconds: float, limit: int) -> Sequence[ExecutionRow]:
+        ended_before = await self._clock() - micros(older_than_seconds)
+        return await self._query(children.untold, ended_before, limit, nothing=[])
+
+    async def forget_children(self, rows: Sequence[ExecutionRow]) -> None:
+        if rows:
+            await self._transact(children.forget, rows)
+
+    async def idle_children(self, execution_id: str, *, limit: int) -> Sequence[ExecutionRow]:
+        return await self._query(children.idle, execution_id, limit, nothing=[])
+
+    async def open_children(self, execution_id: str) -> Sequence[ExecutionRow]:
+        return await self._query(children.still_open, execution_id, nothing=[])
+
+    async def ended_children(
+        self, execution_id: str, *, after: str = "", limit: int
+    ) -> Sequence[ExecutionRow]:
+        return await self._query(children.ended, execution_id, after, limit, nothing=[])
+
+    async def stray_children(self, *, limit: int) -> Sequence[StrayChild]:
+        return await self._query(children.stray, limit, nothing=[])
+
+    async def children(
+        self, query: ChildQuery, *, after: int = -1, limit: int = 50
+    ) -> Sequence[ExecutionRow]:
+        return await self._query(children.listed, query, after, limit, nothing=[])
+
+    async def child_counts(self, execution_id: str) -> Mapping[str, Mapping[ExecutionState, int]]:
+        return await self._query(children.counts, execution_id, nothing={})
 
     async def notifications(self, execution_id: str) -> Sequence[Notification]:
         return await self._query(notifications.of_execution, execution_id, nothing=[])

@@ -10,6 +10,7 @@ apply                     nodes free, not queued           redelivery returns al
 issue (once, cache)       a node free and marked issued    the same: issued again under the same epoch
 parking (sleep, wait)     a node free, started on record   the same: known, and parked with its time
 the end of a wait         the wait over, the store untold  the sweep finds the end and tells the store
+the end of a child        its parent untold                redelivery; the sweep of children
 queue                     nothing                          (moving and sending are one step)
 queue, split from send    a node queued without a task     the sweep sends it again, same attempt
 ========================  ===============================  ==========================================
@@ -17,7 +18,6 @@ queue, split from send    a node queued without a task     the sweep sends it ag
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from weft.core.event import (
@@ -33,8 +33,10 @@ from weft.core.event import (
 from weft.core.judge import unstorable
 from weft.core.ledger.changes import RecordedEvent, Verdict
 from weft.core.snapshot import RowUpdate
-from weft.errors import JournalError, UnstorableError
+from weft.errors import UnstorableError
 from weft.feed.contract import node_parked
+from weft.orchestrator.children.follow import follow
+from weft.orchestrator.context import check_step
 from weft.orchestrator.dispatch import dispatch, send
 from weft.orchestrator.recover import rebuild
 from weft.orchestrator.speculative_dispatch import predict_ready
@@ -52,11 +54,6 @@ if TYPE_CHECKING:
 # How an attempt may end, as a worker or a sweep tells it.
 _ENDS = (NodeCompleted, AttemptFailed, AttemptPolled, NodeFailed, AttemptLost)
 _ACCEPTED = Verdict.ACCEPTED
-# The incarnation of the database that the current step of an orchestrator began on; None: outside of a step.
-# Where the database loses commits, the hot state is dropped and rebuilt (``weft.incarnation``), and what was
-# decided on the lost commits must not be recorded: a step writes to the incarnation that it began on, or not
-# at all.
-_step: ContextVar[str | None] = ContextVar("incarnation", default=None)
 
 
 async def advance(events: Sequence[Event], context: Context) -> None:
@@ -67,8 +64,15 @@ async def advance(events: Sequence[Event], context: Context) -> None:
         recorded_events = await record(events, context)
         # Known events are applied too: a crash after their commit must not leave the children to the sweep.
         free = await apply(recorded_events, context)
+        ends = await follow(recorded_events, context.ports) if any(map(_has_others, recorded_events)) else ()
         # Skips and failures decided here are events of their own, and go through record a level at a time.
-        events = await dispatch(free, context)
+        events = [*await dispatch(free, context), *ends]
+
+
+def _has_others(recorded_event: RecordedEvent) -> bool:
+    """True if the execution of an event is a child, or may have children."""
+    execution, plan = recorded_event.execution, recorded_event.plan
+    return plan is not None and execution is not None and bool(plan.calls or execution.parent is not None)
 
 
 async def advance_free(execution_ids: Sequence[str], context: Context) -> None:
@@ -86,8 +90,7 @@ async def advance_free(execution_ids: Sequence[str], context: Context) -> None:
 async def record(events: Sequence[Event], context: Context) -> Sequence[RecordedEvent]:
     """Commit a batch, and publish what it recorded."""
     ports = context.ports
-    if ports.incarnation is not None:
-        _check_step(ports)
+    check_step(ports)
     if ports.committed is None:
         recorded_events = await _commit(events, ports)
     else:
@@ -118,20 +121,6 @@ def _tell_of_start(recorded_event: RecordedEvent, ports: Ports) -> None:
     if feed is not None and feed.has_listeners and feed.has_subscriber(execution.id):
         (row,) = recorded_event.rows
         feed.publish([node_parked(execution, row)], namespace=execution.namespace)
-
-
-def begin_step(ports: Ports) -> None:
-    """Note that what follows in this task belongs to the incarnation of now."""
-    assert ports.incarnation is not None
-    _step.set(ports.incarnation())
-
-
-def _check_step(ports: Ports) -> None:
-    """Raise JournalError if the database lost commits since the step began."""
-    assert ports.incarnation is not None
-    begun_on = _step.get()
-    if begun_on is not None and begun_on != ports.incarnation():
-        raise JournalError("the database has lost commits since this was decided; it is decided anew")
 
 
 async def _commit(events: Sequence[Event], ports: Ports) -> Sequence[RecordedEvent]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from weft.core.event import NodeFailed, NodeSkipped, WaitDue
+from weft.core.event import ChildEnded, NodeFailed, NodeSkipped, WaitDue
 from weft.core.ledger.changes import Verdict
 from weft.core.payload import decode, weight_of
 from weft.core.rows import shown_error
@@ -41,8 +42,14 @@ _NO_BLOBS: Mapping[str, bytes] = {}
 # By a name of this module: Python 3.11 takes ten times as long to find a member by its enum.
 _COMPLETED = NodeState.COMPLETED
 
+# The incarnation of the database that the current step, or a call of the API, began on; None: outside of one.
+# Where the database loses commits, the hot state is dropped and rebuilt (``weft.incarnation``), and what was
+# decided on the lost commits must not be recorded: a step writes to the incarnation that it began on, or not
+# at all.
+_step: ContextVar[str | None] = ContextVar("incarnation", default=None)
+
 _MOST_EXECUTIONS = 256
-_SKIPPING = (NodeFailed, NodeSkipped, WaitDue)
+_SKIPPING = (NodeFailed, NodeSkipped, WaitDue, ChildEnded)
 
 
 class Payloads:
@@ -165,3 +172,18 @@ class Context:
     notifier: Notifier | None = None
     # Batches that were read while the journal was away.
     unfinished: list[Sequence[MessageDelivery]] = field(default_factory=list)
+
+
+def begin_step(ports: Ports) -> None:
+    """Note that what follows in this task belongs to the incarnation of now."""
+    if ports.incarnation is not None:
+        _step.set(ports.incarnation())
+
+
+def check_step(ports: Ports) -> None:
+    """Raise JournalError if the database lost commits since the step began."""
+    if ports.incarnation is None:
+        return
+    begun_on = _step.get()
+    if begun_on is not None and begun_on != ports.incarnation():
+        raise JournalError("the database has lost commits since this was decided; it is decided anew")

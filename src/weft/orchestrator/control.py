@@ -17,6 +17,14 @@ from weft.core.state import ExecutionState
 from weft.core.task import Wake
 from weft.errors import NotAllowedError, NotFoundError, Problem, RequestError, StoreError
 from weft.journal.contract import ExecutionQuery, group_busy
+from weft.orchestrator.children.follow import (
+    close_children,
+    end_children,
+    pause_children,
+    resume_children,
+    tell_parents,
+)
+from weft.orchestrator.context import begin_step
 from weft.orchestrator.dispatch import running_now
 from weft.orchestrator.recover import observe_pause, rebuild
 from weft.orchestrator.triggers.lanes import release_behind, release_groups, release_lane
@@ -42,12 +50,19 @@ async def cancel(execution_id: str, ports: Ports, *, actor: str | None = None) -
 
     StoreError: the cancel is recorded, but workers could not be notified. A repeated call does no harm.
     """
+    begin_step(ports)
     running = await running_now(execution_id, ports)
     request = CancelRequested(execution_id=execution_id, generation=0, running=running, actor=actor)
     recorded_event = await _record(request, ports)
     execution = _allowed(recorded_event, "cancelled")
     await _close(execution, recorded_event.plan, ports)
     await release_behind([execution], ports)
+    if recorded_event.plan is not None and recorded_event.plan.calls:
+        await end_children(execution.id, ports)
+        if recorded_event.verdict is Verdict.KNOWN:
+            # Whoever cancelled it may have found no store to tell of the children.
+            await close_children(execution.id, ports)
+    await tell_parents([execution], ports)
     return execution
 
 
@@ -61,6 +76,7 @@ async def cancel_offline(execution_id: str, journal: Journal, *, actor: str | No
 
 async def cancel_all(rows: Sequence[ExecutionRow], ports: Ports, *, actor: str | None = None) -> None:
     """Cancel executions in one commit; those that have ended meanwhile stay as they are."""
+    begin_step(ports)
     requests = [
         CancelRequested(
             execution_id=row.id, generation=0, running=await running_now(row.id, ports), actor=actor
@@ -72,8 +88,11 @@ async def cancel_all(rows: Sequence[ExecutionRow], ports: Ports, *, actor: str |
     for recorded_event in recorded_events:
         if recorded_event.execution is not None and recorded_event.execution.is_terminal:
             await _close(recorded_event.execution, recorded_event.plan, ports)
+            if recorded_event.plan is not None and recorded_event.plan.calls:
+                await end_children(recorded_event.execution.id, ports)
     ended = [one.execution for one in recorded_events if one.execution is not None]
     await release_behind(ended, ports)
+    await tell_parents(ended, ports)
 
 
 async def cancel_batch(batch_id: str, ports: Ports, *, namespace: str, actor: str | None = None) -> None:
@@ -107,16 +126,20 @@ def _parts(rows: Sequence[ExecutionRow]) -> Iterator[list[ExecutionRow]]:
 
 async def pause(execution_id: str, ports: Ports, *, actor: str | None = None) -> ExecutionRow:
     """Let no further attempt start; running ones finish and count."""
+    begin_step(ports)
     request = PauseRequested(execution_id=execution_id, generation=0, actor=actor)
     recorded_event = await _record(request, ports)
     execution = _allowed(recorded_event, "paused")
     if await _tell(recorded_event, ports) is Answer.YES:
         await observe_pause(execution, ports)
+    if recorded_event.plan is not None and recorded_event.plan.calls:
+        await pause_children(execution.id, ports)
     return execution
 
 
 async def resume(execution_id: str, ports: Ports, *, actor: str | None = None) -> ExecutionRow:
     """Let attempts start again."""
+    begin_step(ports)
     request = ResumeRequested(execution_id=execution_id, generation=0, actor=actor)
     recorded_event = await _record(request, ports)
     execution = _allowed(recorded_event, "resumed")
@@ -126,6 +149,8 @@ async def resume(execution_id: str, ports: Ports, *, actor: str | None = None) -
             await release_lane(lane, ports, namespace=execution.namespace)
     await _tell(recorded_event, ports)
     await _wake(execution, ports)
+    if recorded_event.plan is not None and recorded_event.plan.calls:
+        await resume_children(execution.id, ports)
     return execution
 
 
@@ -138,7 +163,7 @@ async def retry(
     claim: Claim | None = None,
 ) -> ExecutionRow:
     """Open the next generation of a failed or cancelled execution."""
-    await _known_nodes(execution_id, nodes, ports)
+    _refuse_child((await _known_nodes(execution_id, nodes, ports))[0])
     try:
         incarnation_id: str | None = await ports.store.incarnation_id()
     except StoreError:
@@ -171,6 +196,7 @@ async def retry_plan(
 ) -> tuple[int, RetryPlan]:
     """Return the generation that a retry would open, with what it would run and keep; change nothing."""
     execution, plan = await _known_nodes(execution_id, nodes, ports)
+    _refuse_child(execution)
     if execution.state not in _RETRIED:
         raise _not_allowed(execution, "retried")
     stored = await ports.journal.node_states(execution_id)
@@ -220,6 +246,21 @@ async def _known_nodes(execution_id: str, nodes: tuple[str, ...], ports: Ports) 
     if unknown:
         raise RequestError(unknown)
     return execution, plan
+
+
+async def root_of(execution_id: str, ports: Ports) -> str:
+    """Return the execution that is above a child and all others above it; of any other, its own id."""
+    row = await ports.journal.execution(execution_id)
+    while row is not None and row.parent is not None:
+        execution_id = row.parent.execution
+        row = await ports.journal.execution(execution_id)
+    return execution_id
+
+
+def _refuse_child(execution: ExecutionRow) -> None:
+    if execution.parent is not None:
+        message = f"execution {execution.id} is a child: retry its parent, {execution.parent.execution}"
+        raise NotAllowedError(message, state=execution.state)
 
 
 def _allowed(recorded_event: RecordedEvent, done: str) -> ExecutionRow:

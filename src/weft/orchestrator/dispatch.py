@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from weft.core.attempt import AttemptRef
 from weft.core.decide import (
+    CallWorkflow,
     Decision,
     DispatchNode,
     FailNode,
@@ -24,6 +25,7 @@ from weft.core.decide import (
 from weft.core.event import (
     AttemptIssued,
     AttemptParked,
+    ChildEnded,
     Event,
     ExecutionStarted,
     NodeCached,
@@ -42,6 +44,7 @@ from weft.definition.model import FailurePolicy
 from weft.errors import JournalError, StoreError
 from weft.expressions.budget import Allowance, LongEvaluationError
 from weft.feed.contract import node_queued
+from weft.orchestrator.children.call import start_call
 from weft.orchestrator.context import DECIDED_ON_LOOP_BYTES, STEPS_ON_LOOP
 from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer
@@ -121,6 +124,8 @@ async def _carry_out(free: Sequence[FreeNode], events: list[Event], context: Con
                 parked.append((node, decision))
             elif isinstance(decision, StartWait):
                 events.append(_wait_started(node, decision))
+            elif isinstance(decision, CallWorkflow):
+                events.append(await with_running(await start_call(node, decision, context), node.plan, ports))
             else:
                 events.append(await with_running(_settling_event(node, decision), node.plan, ports))
         if not are_plain:
@@ -311,7 +316,7 @@ def _wait_started(node: FreeNode, decision: StartWait) -> WaitStarted:
 
 async def with_running(event: Event, plan: Plan, ports: Ports) -> Event:
     """Add the running attempts to a failure that may stop its execution, for the history."""
-    if not isinstance(event, NodeFailed | NodeSkipped | WaitDue):
+    if not isinstance(event, NodeFailed | NodeSkipped | WaitDue | ChildEnded):
         return event
     if plan.definition.failure_policy is not FailurePolicy.FAIL_FAST:
         return event

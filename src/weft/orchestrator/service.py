@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from weft.core.time import MICROSECONDS
 from weft.errors import JournalError, StoreError
-from weft.orchestrator.advance import begin_step
+from weft.orchestrator.children.mend import mend_children
 from weft.orchestrator.collect import drain, finish, next_batch, take_or_keep, take_waiting
-from weft.orchestrator.context import Context
+from weft.orchestrator.context import Context, begin_step
 from weft.orchestrator.notifications.deliver import Notifier
 from weft.orchestrator.recover import observe_stop, recover
 from weft.orchestrator.retention import BLOB_LOOK_SECONDS, look_seconds, purge, purge_events, sweep_blobs
@@ -214,6 +214,7 @@ class Orchestrator:
             if self._recovers:
                 await self._guarded(lambda: recover(self.ports, grace_seconds=2 * self.ports.sweep_seconds))
                 await self._guarded(lambda: tell_untold(self.ports))
+                await self._guarded(lambda: mend_children(self.context))
                 await self._guarded(lambda: evict(self.ports, idle_seconds=2 * self.ports.sweep_seconds))
                 await self._guarded(lambda: release_stalled(self.ports))
 
@@ -244,8 +245,7 @@ class Orchestrator:
 
     async def _guarded(self, step: Callable[[], Awaitable[int | None]]) -> int | None:
         """Outlive a port that is away: nothing was acknowledged, so nothing is lost by waiting."""
-        if self.ports.incarnation is not None:
-            begin_step(self.ports)
+        begin_step(self.ports)
         try:
             return await step()
         except JournalError as error:

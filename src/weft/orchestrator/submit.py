@@ -12,33 +12,34 @@ from msgspec.structs import replace
 
 from weft.core.event import ExecutionStarted
 from weft.core.ledger.changes import RecordedEvent, Verdict
-from weft.core.payload import MAX_VALUES, decode, encode, find_fault, pointer
+from weft.core.payload import decode
 from weft.core.retry_plan import plan_fork, unfit_for_fork
 from weft.core.rows import History, NodeRow, partition_of, size_of
 from weft.core.snapshot import Snapshot
 from weft.core.state import ExecutionState
 from weft.core.task import Wake
 from weft.definition.fields import shown
-from weft.definition.validation import check_input
 from weft.errors import (
     EvaluationError,
     InputError,
     JournalError,
     NotAllowedError,
-    NotFoundError,
-    PayloadError,
     Problem,
     RequestError,
     StoreError,
 )
 from weft.expressions.budget import Allowance, LongEvaluationError
 from weft.expressions.scope import Scope
-from weft.journal.contract import DEFAULT_NAMESPACE, LATEST, LOCAL_ACTOR, Submission
+from weft.journal.contract import DEFAULT_NAMESPACE, LOCAL_ACTOR, Submission
 from weft.orchestrator.context import STEPS_ON_LOOP, Payloads
 from weft.orchestrator.dispatch import plain_task, send
+from weft.orchestrator.starting.source import MAX_PROBLEMS, incarnation_of, partitions_away
+from weft.orchestrator.starting.source import ResolvedDefinition as ResolvedDefinition
+from weft.orchestrator.starting.source import find_source as find_source
+from weft.orchestrator.starting.source import read_input as read_input
+from weft.orchestrator.starting.source import read_inputs as read_inputs
 from weft.orchestrator.triggers.lanes import release_groups
 from weft.store.contract import Answer
-from weft.validator.check import problems_in_process
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from weft.core.payload import Json
     from weft.core.rows import ExecutionRow
     from weft.core.task import Task
-    from weft.definition.bounds import Bounds
     from weft.definition.plan import Plan
     from weft.journal.contract import Claim, NewBatch
     from weft.ports import Ports
@@ -61,26 +61,12 @@ _INSTALLED_AT_ONCE = 500
 # Of one execution, so many roots are sent with its submit: a wide one is dispatched by an orchestrator, whose
 # batches leave room for others.
 _SENT_AT_ONCE = 100
-# Greater numbers are no versions of anything, and no integers of a database.
-_MAX_VERSION = 2**62
-# Of all inputs of a batch, so many problems are told.
-_MAX_PROBLEMS = 1000
 # Outputs that a fork takes over from the rows: they lie in memory until they are written. Larger ones are
 # shared as blobs.
 _MAX_KEPT_BYTES = 128 * 1024 * 1024
 # The name of a group is a part of the name of its lane, which an index holds.
 _MAX_GROUP_CHARACTERS = 256
 _MAX_GROUP_BYTES = 64 * 1024
-
-
-class ResolvedDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """The source of executions: a plan, and the workflow and version that the plan belongs to."""
-
-    plan: Plan
-    # What the plan was made of; b"": the journal has it.
-    document: bytes = b""
-    workflow: str | None = None
-    version: int | None = None
 
 
 class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,92 +91,6 @@ class ForkRequest(msgspec.Struct, frozen=True, kw_only=True):
     version: int | str | None = None
     actor: str = LOCAL_ACTOR
     traceparent: str | None = None
-
-
-async def find_source(
-    workflow: str, version: int | str, ports: Ports, *, namespace: str = DEFAULT_NAMESPACE
-) -> ResolvedDefinition:
-    """Find a stored version by its number, by an alias, or the latest; raises NotFoundError."""
-    is_possible = isinstance(version, str) or 0 < version <= _MAX_VERSION
-    found = await ports.journal.version(workflow, version, namespace=namespace) if is_possible else None
-    if found is None:
-        what = f"workflow {workflow[:200]!r}"
-        if version != LATEST:
-            what = f"version {str(version)[:200]!r} of {what}"
-        raise NotFoundError(f"there is no {what}")
-    plan = await ports.journal.plan(found.digest)
-    if plan is None:
-        raise JournalError(f"the journal has no definition {found.digest}, though a version names it")
-    return ResolvedDefinition(plan=plan, workflow=workflow, version=found.version)
-
-
-async def read_input(
-    value: Json, plan: Plan, bounds: Bounds, *, run_in_thread: RunInThread | None = None
-) -> bytes:
-    """Make a value the input of an execution, or raise InputError with pointers into it.
-
-    ``run_in_thread``: for a value that may be large. Where it could take long to find out whether it fits
-    the schema, another process does.
-    """
-    schema = plan.input_schema
-    if run_in_thread is None and (schema is None or schema.is_counted):
-        payload, problems = _begin_input(value, plan, bounds)
-    else:
-        payload, problems = await (run_in_thread or asyncio.to_thread)(_begin_input, value, plan, bounds)
-    if problems is None:
-        assert schema is not None
-        (problems,) = await problems_in_process(schema, [payload])
-    if problems:
-        raise InputError(problems)
-    return payload
-
-
-async def read_inputs(
-    values: Sequence[Json], plan: Plan, bounds: Bounds, *, run_in_thread: RunInThread = asyncio.to_thread
-) -> list[bytes]:
-    """Make values the inputs of as many executions: all, or InputError with pointers into the list."""
-    payloads: list[bytes]
-    payloads, problems, unknown = await run_in_thread(_begin_inputs, values, plan, bounds)
-    if unknown and not problems:
-        assert plan.input_schema is not None
-        found = await problems_in_process(plan.input_schema, [payloads[index] for index in unknown])
-        for index, of_one in zip(unknown, found, strict=True):
-            problems += [Problem(f"/{index}{problem.pointer}", problem.message) for problem in of_one]
-    if problems:
-        raise InputError(problems[:_MAX_PROBLEMS])
-    return payloads
-
-
-def _begin_input(value: Json, plan: Plan, bounds: Bounds) -> tuple[bytes, list[Problem] | None]:
-    """Encode an input, and list what is wrong with it; None: that could take long to find out."""
-    try:
-        payload = encode(value, max_bytes=bounds.max_payload_bytes, max_depth=bounds.max_depth)
-    except PayloadError as error:
-        if error.code == "too_large":
-            return b"", [Problem("", str(error))]
-        fault = find_fault(value, max_values=MAX_VALUES, max_depth=bounds.max_depth)
-        return b"", [Problem(pointer(fault.path), fault.message)]
-    # What is checked is what will be read: a subclass of dict or str is none any more.
-    return payload, check_input(plan, value if plan.input_schema is None else decode(payload), payload)
-
-
-def _begin_inputs(
-    values: Sequence[Json], plan: Plan, bounds: Bounds
-) -> tuple[list[bytes], list[Problem], list[int]]:
-    """Encode inputs; return them, what is wrong with some, and those of which that is not known."""
-    payloads: list[bytes] = []
-    problems: list[Problem] = []
-    unknown: list[int] = []
-    for index, value in enumerate(values):
-        payload, found = _begin_input(value, plan, bounds)
-        payloads.append(payload)
-        if found is None:
-            unknown.append(index)
-            continue
-        problems += [Problem(f"/{index}{problem.pointer}", problem.message) for problem in found]
-        if len(problems) >= _MAX_PROBLEMS:
-            break
-    return payloads, problems, unknown
 
 
 def make_submission(
@@ -312,7 +212,7 @@ async def make_fork(
             Problem("/from", f"{name} would be kept, but {why}: name it, or a node before it, in `from`")
             for name, why in unfit.items()
         ]
-        raise RequestError(problems[:_MAX_PROBLEMS])
+        raise RequestError(problems[:MAX_PROBLEMS])
     options = SubmitOptions(
         namespace=forked.namespace,
         labels=forked.labels,
@@ -383,9 +283,9 @@ async def prepare(submissions: Sequence[Submission], ports: Ports) -> tuple[Sequ
     """
     if ports.partitions > 1:
         submissions = [replace(one, partition=partition_of(one.id, ports.partitions)) for one in submissions]
-    incarnation_id = await _incarnation_id(ports)
+    incarnation_id = await incarnation_of(ports)
     if incarnation_id is not None:
-        away = {partition for partition, word in enumerate(incarnation_id.split(" ")) if not word}
+        away = partitions_away(incarnation_id)
         # A fork starts when an orchestrator takes it up: the store learns its kept rows by a rebuild.
         submissions = [replace(one, starts=one.partition not in away and not one.kept) for one in submissions]
     return submissions, incarnation_id
@@ -420,14 +320,6 @@ async def _wake_forks(submissions: Sequence[Submission], ports: Ports) -> None:
             await ports.transport.publish(forks)
 
 
-async def _incarnation_id(ports: Ports) -> str | None:
-    try:
-        return await ports.store.incarnation_id()
-    except StoreError as error:
-        log.warning("store.unavailable", extra={"error": str(error)})
-        return None
-
-
 async def _install(
     rows: Sequence[ExecutionRow], plans: Sequence[Plan], incarnation_id: str, ports: Ports
 ) -> str | None:
@@ -445,6 +337,14 @@ async def _install(
         log.warning("store.unavailable", extra={"error": str(error)})
         return None
     return incarnation_id
+
+
+async def install_new(started: Sequence[Snapshot], incarnation_id: str, ports: Ports) -> None:
+    """Install executions that were created and started; the sweep does where the store is away."""
+    try:
+        await _install_and_send(started, incarnation_id, ports)
+    except StoreError as error:
+        log.warning("store.unavailable", extra={"error": str(error)})
 
 
 async def _install_and_send(started: Sequence[Snapshot], incarnation_id: str, ports: Ports) -> None:

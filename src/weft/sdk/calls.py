@@ -233,6 +233,7 @@ def executions(
     labels: Mapping[str, str] | None = None,
     batch: str | None = None,
     group: str | None = None,
+    parent: str | None = None,
     created_after: datetime | None = None,
     created_before: datetime | None = None,
     error: str | None = None,
@@ -244,6 +245,7 @@ def executions(
 ) -> ApiCall[shapes.Page[shapes.Execution]]:
     """List executions without nodes, input and output, newest first. Any of the states, all of the labels.
 
+    ``parent``: the executions that this one has called; without it, those that nobody has called.
     ``error``: the code of an error of the execution, or of a node that failed in it. ``node``: one that
     failed in it. ``worker``: one that an attempt failed on, or was lost with. ``q``: text in the name of the
     workflow or in a value of a label, or what the id begins with. ``min_seconds``, ``max_seconds``: how long
@@ -260,6 +262,7 @@ def executions(
             label=[f"{name}:{value}" for name, value in (labels or {}).items()],
             batch=batch,
             group=group,
+            parent=parent,
             created_after=created_after,
             created_before=created_before,
             error=error,
@@ -287,6 +290,18 @@ def node(execution_id: str, node_id: str) -> ApiCall[shapes.NodeDetail]:
     """Fetch one node with all its attempts, its resolved config and its whole output."""
     return ApiCall(
         method="GET", path=_path("executions", execution_id, "nodes", node_id), shape=shapes.NodeDetail
+    )
+
+
+def children(
+    execution_id: str, node_id: str, *, state: States = None
+) -> ApiCall[shapes.Page[shapes.Execution]]:
+    """List the executions that a node runs, in the order of its items."""
+    return ApiCall(
+        method="GET",
+        path=_path("executions", execution_id, "nodes", node_id, "children"),
+        shape=shapes.Page[shapes.Execution],
+        query=_query(state=state, limit=PAGE_SIZE),
     )
 
 

@@ -139,6 +139,7 @@ class AsyncClient:
     fork = _sends(calls.fork)
 
     waits = _lists(calls.waits)
+    children = _lists(calls.children)
     answer = _sends(calls.answer)
     signal = _sends(calls.signal)
 
@@ -325,6 +326,7 @@ class Client:
     fork = _blocks(AsyncClient.fork)
 
     waits = _iterates(AsyncClient.waits)
+    children = _iterates(AsyncClient.children)
     answer = _blocks(AsyncClient.answer)
     signal = _blocks(AsyncClient.signal)
 

@@ -124,6 +124,15 @@ class NodeDetail(Node, frozen=True, kw_only=True):
     max_retries: int | None = None
 
 
+class Parent(Struct, frozen=True, kw_only=True):
+    """The node that an execution is a child of."""
+
+    execution: str
+    node: str
+    index: int | None = None
+    generation: int
+
+
 class Execution(Struct, frozen=True, kw_only=True):
     id: str
     workflow: str | None
@@ -140,6 +149,7 @@ class Execution(Struct, frozen=True, kw_only=True):
     batch: str | None = None
     trigger: str | None = None
     group: str | None = None
+    parent: Parent | None = None
     forked_from: str | None = None
     created_at: datetime
     started_at: datetime | None = None

@@ -109,6 +109,18 @@ class WaitOptions(TypedDict, total=False):
     default: Json
 
 
+class CallOptions(TypedDict, total=False):
+    """The fields of a node that runs a workflow. ``timeout_seconds`` is for the whole of it."""
+
+    version: int | str
+    input: Json
+    dependencies: Sequence[Dependency]
+    depends_on: Sequence[Dependency]
+    condition: str
+    trigger_rule: TriggerRule
+    timeout_seconds: float
+
+
 class NotifyTarget(_NotifyOptions):
     """A URL that is told of executions."""
 
@@ -229,6 +241,41 @@ class Workflow(Declaration):
         )
         config = {name: value for name, value in options.items() if name not in _AROUND_WAIT}
         return self._add({"id": id, "handler": WAIT, "config": config, **fields}, f"node {id!r}")
+
+    @public
+    def call(
+        self,
+        id: str,  # noqa: A002 - the word of the interface
+        workflow: str | Workflow | Mapping[str, Json],
+        /,
+        **options: Unpack[CallOptions],
+    ) -> NodeReference:
+        """Add a node that runs a workflow as an execution of its own: its output is that one's output.
+
+        ``workflow``: the name of a stored one, with ``version`` its number or alias; or a ``Workflow`` or a
+        definition, which becomes a part of this one as it is now. It sees its own ``input`` alone.
+        """
+        place = f"node {id!r}"
+        _refuse_unknown("call()", options, CallOptions)
+        fields = self._fields_of(options, place)
+        called: Json
+        if isinstance(workflow, str):
+            version = {"version": fields.pop("version")} if "version" in fields else {}
+            called = {"name": workflow, **version}
+        elif "version" in fields:
+            raise self._fault(f"{place}: version is for the name of a stored workflow")
+        elif isinstance(workflow, Workflow):
+            called = workflow.definition()
+            self._take_over(workflow, place)
+        else:
+            called = dict(workflow)
+        return self._add({"id": id, "workflow": called, **fields}, place)
+
+    def _take_over(self, workflow: Workflow, place: str) -> None:
+        """Know the functions of another workflow, which becomes a part of this one."""
+        for reference, function in workflow.__weft_functions__().items():
+            if self._functions.setdefault(reference, function) != function:
+                raise self._fault(f"{place}: another function is {reference} in {self.name!r}")
 
     @public
     def definition(self) -> dict[str, Json]:

@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from weft.clock import VirtualClock
-from weft.core.decide import Decision, DispatchNode, FailNode, ParkNode, SkipNode, StartWait, decide
+from weft.core.decide import CallWorkflow, Decision, DispatchNode, ParkNode, SkipNode, StartWait, decide
 from weft.core.event import (
     AttemptParked,
     CancelRequested,
@@ -162,8 +162,9 @@ class Walk:
 
     # -- what is said of nodes ---------------------------------------------------------------------
 
-    def event_of(self, free: FreeNode, decision: ParkNode | StartWait | SkipNode | FailNode) -> Event:
-        """Make of a decision the event that is recorded."""
+    def event_of(self, free: FreeNode, decision: Decision) -> Event:
+        """Make of a decision the event that is recorded: not of a call, which takes another execution."""
+        assert not isinstance(decision, DispatchNode | CallWorkflow)
         if isinstance(decision, ParkNode):
             return AttemptParked(
                 execution_id=self.execution_id,

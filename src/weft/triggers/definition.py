@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from weft.core.payload import pointer
-from weft.definition.fields import anything, kind, number, one_of, record, shown, spelled, text
+from weft.definition.fields import anything, kind, number, one_of, record, shown, spelled, text, version_of
 from weft.definition.model import NAME_FORM, NAME_PATTERN, SECRET_PATTERN
 from weft.errors import ExpressionError, Problem
 from weft.expressions.expression import Expression, compile_expression
@@ -36,7 +36,6 @@ _MAX_JITTER_SECONDS = 86_400
 _MAX_LABELS = 32
 _LABEL_KEY = re.compile(r"[a-z0-9][a-z0-9._/-]{0,62}")
 _MAX_LABEL_CHARACTERS = 255
-_MAX_VERSION = 2**31
 # A trigger is compiled where it starts something, also by a request that has no key: so much compiles in some
 # 100 ms, beside the loop.
 MAX_TEMPLATED_BYTES = 16 * 1024
@@ -50,15 +49,6 @@ class _Priority(StrEnum):
 
 def _flag(value: Json) -> Faults:
     return () if isinstance(value, bool) else (("", f"must be true or false, not {kind(value)}"),)
-
-
-def _version(value: Json) -> Faults:
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        return (("", f"must be a number or an alias, not {kind(value)}"),)
-    if isinstance(value, int):
-        is_version = 1 <= value <= _MAX_VERSION
-        return () if is_version else (("", f"must be 1 to {_MAX_VERSION:,}, not {shown(value)}"),)
-    return spelled(NAME_PATTERN, NAME_FORM)(value)
 
 
 def _labels(value: Json) -> Faults:
@@ -131,7 +121,7 @@ _TRIGGER = record(
     {
         "name": spelled(NAME_PATTERN, NAME_FORM),
         "workflow": spelled(NAME_PATTERN, NAME_FORM),
-        "version": _version,
+        "version": version_of,
         "enabled": _flag,
         "input": anything,
         "labels": _labels,

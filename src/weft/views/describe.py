@@ -25,11 +25,12 @@ from weft.core.rows import (
     shown_error,
     size_of,
 )
-from weft.core.state import NodeState
+from weft.core.state import ExecutionState, NodeState
+from weft.definition.waits import WaitKind
 from weft.errors import EvaluationError, NotFoundError, PayloadError, StoreError
 from weft.expressions.scope import Scope
 from weft.store.contract import NodeStatus, WorkerState
-from weft.views.explain import Position, RetryDelay, explain, waits_for_turn
+from weft.views.explain import Position, RetryDelay, awaited_children, explain, waits_for_turn
 from weft.views.summary import Show, execution_fields, progress_of, time_of
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from weft.core.rows import NodeProgress
     from weft.definition.model import Node
     from weft.definition.plan import Plan
+    from weft.journal.contract import ChildQuery
     from weft.ports import ApiPorts, Ports
     from weft.store.contract import ExecutionStatus, WorkerStatus
 
@@ -116,12 +118,13 @@ async def describe_execution(
         execution_id, ports, namespace, room=room, has_outputs=not brief
     )
     told = await ports.catalog.progress(execution_id)
+    children = await _child_counts(execution_id, plan, ports)
     counts = dict.fromkeys(NodeState, 0)
     nodes = []
     for index, node_id in enumerate(plan.graph.ids):
         if index and index % _SHOWN_AT_ONCE == 0:
             await asyncio.sleep(0)
-        node = _node(node_id, rows.get(node_id), plan, status, show, told)
+        node = _node(node_id, rows.get(node_id), plan, status, show, told, children)
         counts[node["state"]] += 1
         if brief:
             del node["output"], node["error"]
@@ -161,7 +164,9 @@ async def describe_nodes(
             break
         shown.append(node_id)
     rows = await _with_outputs(execution_id, rows, shown, ports, room)
-    return [_node(node_id, rows.get(node_id), plan, status, show, told) for node_id in shown], next_place
+    children = await _child_counts(execution_id, plan, ports)
+    nodes = [_node(node_id, rows.get(node_id), plan, status, show, told, children) for node_id in shown]
+    return nodes, next_place
 
 
 async def describe_node(
@@ -183,7 +188,8 @@ async def describe_node(
         rows = {**rows, **await ports.catalog.nodes(execution_id, names=[node_id])}
         row = rows.get(node_id)
     told = await ports.catalog.progress(execution_id, names=[node_id])
-    node = _node(node_id, row, plan, status, show, told)
+    children = await _child_counts(execution_id, plan, ports)
+    node = _node(node_id, row, plan, status, show, told, children)
     if row is not None and row.is_settled and row.blob is not None:
         node["output"] = show((await ports.catalog.blobs([row.blob]))[row.blob])
     elif row is not None and row.output is not None:
@@ -330,6 +336,9 @@ async def explain_node(
         if position and position.phase == "timer"
         else None,
     )
+    if row.wait is not None and row.wait.kind is WaitKind.CHILD:
+        children = await _child_counts(execution_id, plan, ports)
+        reasons = [awaited_children(row, row.wait, children.get(node_id, {}))]
     place = None
     if reasons and execution.lanes and execution.started_at is None:
         place = await ports.catalog.place_in_queue(execution_id)
@@ -345,6 +354,29 @@ async def explain_node(
         shown.append(item)
     seen = None if status is None else status.nodes.get(node_id)
     return {"state": _state(rows.get(node_id), seen), "reasons": shown}
+
+
+async def _child_counts(
+    execution_id: str, plan: Plan, ports: ApiPorts
+) -> Mapping[str, Mapping[ExecutionState, int]]:
+    """Count the children of nodes by their states, where nodes of the definition run workflows."""
+    return await ports.catalog.child_counts(execution_id) if plan.calls else {}
+
+
+async def describe_children(
+    query: ChildQuery,
+    ports: ApiPorts,
+    *,
+    namespace: str | None = None,
+    after: int = -1,
+    limit: int,
+) -> tuple[list[ExecutionRow], Mapping[ExecutionState, int]]:
+    """Return children of a node in the order of their items, and how many it has by state."""
+    execution, plan = await _find(query.execution_id, ports, namespace)
+    _require_node(execution, plan, query.node_id)
+    rows = await ports.catalog.children(query, after=after, limit=limit)
+    counts = await _child_counts(execution.id, plan, ports)
+    return list(rows), counts.get(query.node_id, {})
 
 
 async def _retrying(execution_id: str, row: NodeRow, ports: ApiPorts) -> RetryDelay | None:
@@ -595,6 +627,7 @@ def _node(
     status: ExecutionStatus | None,
     show: Show,
     told: Mapping[str, tuple[int, NodeProgress]],
+    children: Mapping[str, Mapping[ExecutionState, int]],
 ) -> dict[str, Any]:
     row = row or NodeRow(node_id=node_id)
     seen = status.nodes.get(node_id) if status is not None and row.state is None else None
@@ -623,6 +656,7 @@ def _node(
         "cause": row.cause,
         "cached": row.cached,
         "reused": row.reused,
+        "children": {"counts": children.get(node_id, {})} if node_id in plan.calls else None,
         "error": shown_error(row.error),
         "output": show(row.output) if has_output and row.output is not None else None,
         "output_bytes": None if row.state is None else row.output_bytes,

@@ -8,11 +8,13 @@ import msgspec
 
 from weft.core.judge import DEFAULT_MAX_RETRY_AFTER_SECONDS, SERVICE_STATUS
 from weft.core.rows import GROUP_LANE
-from weft.core.state import ExecutionState
+from weft.core.state import TERMINAL, ExecutionState
 from weft.core.time import MICROSECONDS, micros
 from weft.definition.waits import WaitKind
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from weft.core.rows import ExecutionRow, History, NodeRow, Wait
     from weft.definition.model import RetryPolicy
     from weft.definition.plan import Plan
@@ -121,6 +123,15 @@ def waits_for_turn(place: QueuePlace) -> Why:
         text = f"{place.running:,} of {place.slots:,} executions of group {name!r} run{behind}"
         return Why("waiting_for_group", text)
     return Why("starting", f"{place.running:,} of {place.slots:,} of {place.lane} run{behind}")
+
+
+def awaited_children(row: NodeRow, wait: Wait, children: Mapping[ExecutionState, int]) -> Why:
+    """Return that a node waits for its children, and how many of them have ended."""
+    total = sum(children.values())
+    ended = sum([count for state, count in children.items() if state in TERMINAL])
+    states = ", ".join(f"{count} {state}" for state, count in children.items() if state not in TERMINAL)
+    text = f"{ended} of {total} children have ended ({states}); it waits for execution {wait.name}"
+    return Why("waiting_for_children", text, until=None if row.parked is None else row.parked.due_at)
 
 
 def _awaited(row: NodeRow, wait: Wait) -> Why:

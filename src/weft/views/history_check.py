@@ -50,12 +50,20 @@ _EARLY = {TriggerRule.ONE_SUCCESS: NodeState.COMPLETED, TriggerRule.ONE_FAILED: 
 _DECIDED_ANEW = (TriggerRule.ONE_FAILED, TriggerRule.ALL_DONE)
 # Failures that need no attempt: the node's own expressions or the time it is to sleep, and an attempt that
 # gave no result.
-_UNRUN = ("bad_config", "condition_error", "template_error")
+_UNRUN = (
+    "bad_config",
+    "bad_input",
+    "condition_error",
+    "template_error",
+    "too_deep",
+    "workflow_not_found",
+)
 _LOSSES = ("lost", "deliveries_exhausted")
 _STOPS = {
     Reason.CANCELLED: ExecutionState.CANCELLED,
     Reason.FAIL_FAST: ExecutionState.FAILED,
     Reason.DEADLINE: ExecutionState.FAILED,
+    Reason.PARENT: ExecutionState.CANCELLED,
 }
 
 
@@ -278,7 +286,7 @@ class _Replay:
     # -- events of nodes ---------------------------------------------------------------------------
 
     def _waiting(self, event: History, node_id: str, node: ReplayedNode) -> None:
-        if node_id not in self._plan.waits:
+        if node_id not in self._plan.waits and node_id not in self._plan.calls:
             self._say("I15", "it waits, and its definition does not say so", node_id)
         if self._state is ExecutionState.PAUSED:
             self._say("I9", "it began to wait while the execution was paused", node_id)
@@ -298,7 +306,8 @@ class _Replay:
             self._say("I12", "it was answered, and did not wait", event.node)
 
     def _completed(self, event: History, node_id: str, node: ReplayedNode) -> None:
-        if event.attempt and node_id in self._plan.waits and node.waits_in != event.generation:
+        waits = node_id in self._plan.waits or node_id in self._plan.calls
+        if event.attempt and waits and node.waits_in != event.generation:
             self._say("I12", "its wait ended, and had not begun", node_id)
         if node.accepted == event.generation:
             self._say("I3", f"two results were accepted in generation {event.generation}", node_id)
@@ -391,7 +400,9 @@ class _Replay:
             self._say("I6", f"it failed twice in generation {event.generation}", node_id)
         self._settle(event, node, NodeState.FAILED)
         node.finished_at = event.at if event.finished_at is None else event.finished_at
-        self._letters[node_id, event.generation] = Letter(attempt=node.ended, error=event.error)
+        # The child has a letter of its own.
+        if code != "child_failed":
+            self._letters[node_id, event.generation] = Letter(attempt=node.ended, error=event.error)
         if self._handled(node_id, (NodeState.COMPLETED,)):
             self._mark_handled(node_id)
         self._look_for_fatal(node_id)

@@ -87,6 +87,7 @@ def execution_fields(
     shown["batch"] = row.batch
     shown["trigger"] = row.trigger
     shown["group"] = row.group_name
+    shown["parent"] = _parent(row)
     shown["forked_from"] = row.forked_from
     shown["trace_id"] = trace_id
     shown["created_at"] = time_of(row.created_at)
@@ -94,6 +95,18 @@ def execution_fields(
     shown["finished_at"] = time_of(row.finished_at)
     shown["counts"] = counts
     return shown
+
+
+def _parent(row: ExecutionRow) -> dict[str, Any] | None:
+    """Show for which node an execution runs; None: it is no child."""
+    if row.parent is None:
+        return None
+    return {
+        "execution": row.parent.execution,
+        "node": row.parent.node,
+        "index": row.parent.index,
+        "generation": row.parent.generation,
+    }
 
 
 def counts_of(row: ExecutionRow, in_flight: tuple[int, int]) -> dict[NodeState, int]:

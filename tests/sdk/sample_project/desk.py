@@ -63,6 +63,12 @@ def answer(client: Client) -> str | None:
     return None
 
 
+def called(client: Client, execution: str) -> list[str]:
+    children = client.children(execution, "pack", state="FAILED")
+    listed = client.executions(parent=execution)
+    return [child.id for child in (*children, *listed) if child.parent is not None and child.parent.node]
+
+
 def by_itself(client: Client) -> list[str]:
     nightly = client.put_trigger("nightly", {"workflow": "order", "schedule": {"cron": "0 2 * * *"}})
     client.disable_trigger(nightly.name)

@@ -15,8 +15,9 @@ from weft.core.payload import encode
 from weft.core.task import Result, Task
 from weft.core.time import MICROSECONDS, micros
 from weft.errors import JournalError
-from weft.orchestrator.advance import begin_step
+from weft.orchestrator.children.mend import mend_children
 from weft.orchestrator.collect import collect
+from weft.orchestrator.context import begin_step
 from weft.orchestrator.recover import rebuild, recover
 from weft.orchestrator.service import Orchestrator
 from weft.orchestrator.sweep import reclaim, sweep
@@ -112,11 +113,13 @@ async def _look_back(world: World, context: Context, nets: frozenset[str]) -> No
         rebuilt = await recover(context.ports, grace_seconds=pace.GRACE_SECONDS)
         if rebuilt:
             world.hits["sweep: executions the store does not have"] += rebuilt
-        if world.profile.waits:
+        if world.profile.waits or world.profile.calls:
             await tell_untold(context.ports)
         if world.profile.groups:
             await release_stalled(context.ports)
-    if world.profile.waits:
+        if world.profile.calls:
+            await mend_children(context)
+    if world.profile.waits or world.profile.calls:
         await evict(context.ports, idle_seconds=pace.EVICT_SECONDS)
 
 

@@ -152,7 +152,9 @@ class Caller:
         while True:
             await Step("sleep", 30.0 if self._world.profile.pauses else 4.0)
             for row in list(self._world.journal._executions.values()):
-                if row.state is ExecutionState.PAUSED:
+                # A child that was paused with its parent is resumed with it.
+                by_parent = row.halt is not None and row.halt.by_parent
+                if row.state is ExecutionState.PAUSED and not by_parent:
                     try:
                         await control.resume(row.id, ports)
                     except (JournalError, PortError, NotAllowedError, NotFoundError):

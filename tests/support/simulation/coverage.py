@@ -106,6 +106,27 @@ WAIT_STEPS: dict[str, tuple[str, ...]] = {
         "journal.put_blob",
     ),
 }
+# The same where nodes call workflows.
+CALL_STEPS: dict[str, tuple[str, ...]] = {
+    "orchestrator": ("journal.forget_waits", "journal.idle_children", "store.close", "journal.put_blob"),
+    "sweeper": (
+        "journal.due_waits",
+        "journal.untold_waits",
+        "journal.untold_children",
+        "journal.forget_children",
+        "journal.stray_children",
+        "journal.idle_children",
+        "journal.forget_waits",
+        "store.close",
+    ),
+    "worker": (),
+    "api": (
+        "journal.idle_children",
+        "journal.open_children",
+        "journal.ended_children",
+        "journal.forget_waits",
+    ),
+}
 # Reached too seldom to be asked of a test: a release that finds its node gone, a token that went to another,
 # an execution that ended while it was to be rebuilt, one that was accepted while the store was away, an
 # output in the cache, an answer of which the store was told.

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from weft.definition.bounds import DEFAULT_BOUNDS
-from weft.definition.model import WAIT, TriggerRule, read_definition
+from weft.definition.model import WAIT, WORKFLOW, TriggerRule, read_definition
 from weft.definition.plan import RETRY_WORDS, NodeExpressions, Plan, assemble
 from weft.definition.waits import without_literals
 from weft.expressions.expression import Expression, compile_expression
@@ -34,6 +34,9 @@ RETRY_CONDITIONS = (
     "input.draw > 0.5",
     "error.details.nothing > 1",
 )
+# Workflows that call others, and are called: at most so many nodes, and so deep.
+_CALLING_SIZES = (5, 3, 2)
+_DEPTH = 2
 # Few names of signals, so that several nodes wait for the same one; not all of them take any answer.
 SIGNALS = ("go", "go", "on")
 # Few types and few values, so that an event finds several waits, of one execution and of others.
@@ -48,7 +51,12 @@ TAGS = ("limited", "unlimited")
 
 
 def draw_definition(
-    rng: Random, number: int, *, more: Container[str] = (), most_nodes: int | None = None
+    rng: Random,
+    number: int,
+    *,
+    more: Container[str] = (),
+    most_nodes: int | None = None,
+    depth: int = 0,
 ) -> dict[str, Any]:
     """Draw a workflow. A config names its node's parents, so that data flow shows."""
 
@@ -57,6 +65,8 @@ def draw_definition(
 
     nodes: list[dict[str, Any]] = []
     size = rng.choice(_LARGE_SIZES if "nodes" in more else _SIZES)
+    if "calls" in more:
+        size = min(size, _CALLING_SIZES[depth])
     # A large graph is wide: many of its nodes are decided in one batch.
     density = rng.choice([0.08, 0.15] if "nodes" in more else [0.25, 0.45, 0.7])
     for index in range(min(size, most_nodes or size)):
@@ -107,6 +117,8 @@ def draw_definition(
             node["retry"]["when"] = rng.choice(sources)
         if "waits" in more and rng.random() < 0.45:
             node = _waiting(rng, node, for_events="events" in more and rng.random() < 0.6)
+        if "calls" in more and depth < _DEPTH and rng.random() < 0.45:
+            node = _calling(rng, node, depth, more)
         nodes.append(node)
     definition: dict[str, Any] = {
         "name": f"drawn-{number}",
@@ -157,6 +169,17 @@ def _waiting(rng: Random, node: dict[str, Any], *, for_events: bool) -> dict[str
     return {field: node[field] for field in kept} | {"handler": "wait", "config": config}
 
 
+def _calling(rng: Random, node: dict[str, Any], depth: int, more: Container[str]) -> dict[str, Any]:
+    """Make of a node one that calls a workflow, in its place: what it was given is the input."""
+    parents = node["config"].get("parents", {})
+    kept = [field for field in _OF_WAITS if field in node]
+    return {field: node[field] for field in kept} | {
+        "workflow": draw_definition(rng, 0, more=more, depth=depth + 1),
+        "input": {"draw": "{{ input.draw }}", **parents},
+        **({"timeout_seconds": rng.choice([2, 9])} if rng.random() < 0.15 else {}),
+    }
+
+
 def _ancestors(parents: list[str], nodes: list[dict[str, Any]]) -> set[str]:
     """Name the ancestors that are not parents."""
     by_id = {node["id"]: node for node in nodes}
@@ -173,6 +196,7 @@ def _ancestors(parents: list[str], nodes: list[dict[str, Any]]) -> set[str]:
 def plan_of(document: dict[str, Any]) -> Plan:
     """Compile a drawn workflow. Its expressions are few, and compiled once for all seeds of a process."""
     definition = read_definition(document)
+    inline = {node["id"]: plan_of(node["workflow"]) for node in document["nodes"] if "workflow" in node}
     return assemble(
         document,
         definition,
@@ -180,6 +204,8 @@ def plan_of(document: dict[str, Any]) -> Plan:
             templates={
                 node.id: _wait_template(json.dumps(without_literals(node.config)))
                 if node.handler == WAIT
+                else _wait_template(json.dumps(node.config))
+                if node.handler == WORKFLOW
                 else _template(
                     node.id,
                     tuple(node.config["parents"]),
@@ -196,6 +222,7 @@ def plan_of(document: dict[str, Any]) -> Plan:
                 for node in definition.nodes
                 if node.retry.when is not None
             },
+            workflows=inline,
         ),
         output=None,
         group=None if definition.concurrency is None else _group(definition.concurrency.group),

@@ -63,7 +63,7 @@ class Faulty:
         inner = getattr(self._target, method)
         if not inspect.iscoroutinefunction(inner):
             return inner
-        if method in _OF_WAITS and not self._world.profile.waits:
+        if method in _OF_WAITS and not (self._world.profile.waits or self._world.profile.calls):
             return inner
         # Kept: from now on the attribute is found without asking here.
         call = self.__dict__[method] = (

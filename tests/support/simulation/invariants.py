@@ -10,6 +10,7 @@ from collections import Counter
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tests.support.simulation.calls import Calls
 from tests.support.simulation.pace import SLOTS
 from tests.support.simulation.violation import Violation
 from tests.support.simulation.waits import Waits
@@ -18,6 +19,8 @@ from weft.core.event import (
     AttemptFailed,
     AttemptIssued,
     AttemptParked,
+    CallStarted,
+    ChildEnded,
     HotStateEvicted,
     NodeCompleted,
     NodeFailed,
@@ -61,7 +64,7 @@ _SETTLING = {
 }
 _ENDING = {f"execution.{state.lower()}": state for state in TERMINAL}
 # Failures that are decided before an attempt, and those of attempts that are lost.
-_UNRUN = frozenset({"bad_config", "condition_error", "template_error"})
+_UNRUN = frozenset({"bad_config", "bad_input", "condition_error", "template_error", "too_deep"})
 _LOST = frozenset({"lost", "deliveries_exhausted"})
 _TAG_INTERVAL = micros(0.5)
 # A call of the caller may take as long, from the commit of an end to the release behind it.
@@ -80,12 +83,13 @@ class Kept(NamedTuple):
     cancelled: dict[str, int]
     paused: set[str]
     waits: Waits
+    calls: Calls
 
 
 class _Replay:
     """One execution as its history tells it."""
 
-    __slots__ = ("attempts", "generation", "history", "in_hand", "seq", "state", "states")
+    __slots__ = ("attempts", "generation", "history", "in_hand", "reasons", "seq", "state", "states")
 
     def __init__(self) -> None:
         self.seq = 0
@@ -94,6 +98,8 @@ class _Replay:
         self.generation = 1
         self.state: ExecutionState = ExecutionState.PENDING
         self.states: dict[str, NodeState] = {}
+        # Why nodes were cancelled. Not read of their rows: one commit may cancel and open them again.
+        self.reasons: dict[str, str | None] = {}
         # The current attempt of each node that is above its first.
         self.attempts: dict[str, int] = {}
         # Started, and not known to have ended: node → attempt
@@ -102,7 +108,7 @@ class _Replay:
     def copy(self) -> _Replay:
         copy = _Replay()
         copy.seq, copy.history, copy.generation = self.seq, list(self.history), self.generation
-        copy.state, copy.states = self.state, dict(self.states)
+        copy.state, copy.states, copy.reasons = self.state, dict(self.states), dict(self.reasons)
         copy.attempts, copy.in_hand = dict(self.attempts), dict(self.in_hand)
         return copy
 
@@ -125,6 +131,7 @@ class Invariants:
         # (execution, node, attempt) of a parked one → when it started, and what it sleeps on
         self._parked: dict[tuple[str, str, int], tuple[int, bytes]] = {}
         self.waits = Waits(world)
+        self.calls = Calls(world)
         # (execution, node) → the attempt that was started last
         self._latest: dict[tuple[str, str], int] = {}
         # (execution, node, attempt) → how its handler ended, once; more often if it was orphaned
@@ -214,7 +221,7 @@ class Invariants:
         self._nonces[key] = request.nonce
         self._begin(request)
 
-    def _begin(self, request: StartRequest | AttemptParked | WaitStarted) -> None:
+    def _begin(self, request: StartRequest | AttemptParked | WaitStarted | CallStarted) -> None:
         key = (request.execution_id, request.node_id, request.attempt)
         self._latest[key[:2]] = request.attempt
         if key in self._orphaned:
@@ -238,12 +245,16 @@ class Invariants:
             raise Violation(f"{node.id} was started without a token of its tag")
         if execution.generation != request.generation:
             return  # a start that slipped in beside a commit: its result is refused
+        self.calls.check_start(execution, node.id)
         self._check_ready(request, execution, plan)
-        if not isinstance(request, WaitStarted):
+        if not isinstance(request, WaitStarted | CallStarted):
             self._check_slots(request, execution, plan)
 
     def _check_ready(
-        self, request: StartRequest | AttemptParked | WaitStarted, execution: ExecutionRow, plan: Plan
+        self,
+        request: StartRequest | AttemptParked | WaitStarted | CallStarted,
+        execution: ExecutionRow,
+        plan: Plan,
     ) -> None:
         node, rows = plan.nodes[request.node_id], self._rows(execution.id)
         now = self._world.scheduler.now
@@ -359,6 +370,7 @@ class Invariants:
             dict(self._cancelled),
             set(self._paused),
             self.waits.copy(),
+            self.calls.copy(),
         )
 
     def lost_commits(self, kept: Kept) -> None:
@@ -366,7 +378,7 @@ class Invariants:
         self._replays, self._started_in = kept.replays, kept.started_in
         self._accepted, self._ended = kept.accepted, kept.ended
         self._cancelled, self._paused = kept.cancelled, kept.paused
-        self.waits = kept.waits
+        self.waits, self.calls = kept.waits, kept.calls
         self._orphaned.update(key for key, number in self._starts.items() if number > kept.starts)
         self._nonces.clear()
         self._latest.clear()
@@ -407,15 +419,28 @@ class Invariants:
                     case WaitStarted():
                         self._begin(recorded_event.event)
                         self._complete_wait(self.waits.begun(recorded_event), recorded_event)
+                    case CallStarted():
+                        self._begin(recorded_event.event)
+                        self.calls.begun(recorded_event)
+                    case ChildEnded():
+                        self._complete_wait(self.calls.ended(recorded_event), recorded_event)
+                    case WaitDue() if self._is_call(recorded_event.event):
+                        self.calls.came_due(recorded_event)
                     case WaitDue():
                         self._complete_wait(self.waits.came_due(recorded_event), recorded_event)
                     case HotStateEvicted():
                         self._evicted(recorded_event.event)
                     case WaitAnswered() | SignalReceived():
                         self._complete_wait(self.waits.answered(recorded_event), recorded_event)
-        for execution_id in dict.fromkeys(s.execution.id for s in recorded_events if s.execution is not None):
+        changed = [s.execution.id for s in recorded_events if s.execution is not None]
+        changed += [c.execution.id for s in recorded_events for c in s.children if c.execution is not None]
+        for execution_id in dict.fromkeys(changed):
             self._read_on(execution_id)
             self.waits.check(execution_id)
+            self.calls.check(execution_id)
+
+    def _is_call(self, event: WaitDue) -> bool:
+        return event.node_id in self._plan(self._execution(event.execution_id)).calls
 
     def _complete_wait(self, node_id: str | None, recorded_event: RecordedEvent) -> None:
         """Note that a wait ended with an output, once in a generation."""
@@ -430,7 +455,8 @@ class Invariants:
     def _evicted(self, event: HotStateEvicted) -> None:
         """Check that an execution leaves the hot state with nothing in hand, and with an open wait."""
         in_hand = self._replay(event.execution_id).in_hand
-        if in_hand or not any(id_ == event.execution_id for id_, _ in self.waits.open):
+        waits = [*self.waits.open, *self.calls.open]
+        if in_hand or not any(id_ == event.execution_id for id_, _ in waits):
             raise Violation(f"I30 {event.execution_id} was evicted with {in_hand} in hand")
 
     def _accept(self, event: NodeCompleted) -> None:
@@ -559,7 +585,7 @@ class Invariants:
                 self._check_delay(event, plan)
                 replay.attempts[node_id] = current + 1
             case "node.lost":
-                if node_id in plan.waits:
+                if node_id in plan.waits or node_id in plan.calls:
                     raise Violation(f"I28 attempt {attempt} of {node_id}, which waits, was taken for lost")
                 self._check_lost(event)
                 # One that fails the node is not followed by another attempt: its row says so.
@@ -603,6 +629,7 @@ class Invariants:
                 if row.state is None and row.attempt - was not in (0, 1):
                     raise Violation(f"I5 {node_id} had attempt {was}, and has {row.attempt} after the retry")
                 del replay.states[node_id]
+                replay.reasons.pop(node_id, None)
                 replay.attempts[node_id] = row.attempt
 
     def _check_settled(self, event: History, replay: _Replay, plan: Plan) -> None:
@@ -629,8 +656,11 @@ class Invariants:
                     )
             case "node.cancelled":
                 self._world.hits[f"cancelled: {event.reason}"] += 1
+                replay.reasons[node_id] = event.reason
                 if node_id in plan.waits:
                     self.waits.cancelled(event)
+                if node_id in plan.calls:
+                    self.calls.cancelled(event)
 
     def _check_lost(self, event: History) -> None:
         """Check that a paused execution loses nothing that it did not have in hand when it was paused."""
@@ -650,6 +680,9 @@ class Invariants:
         code = event.error["code"]
         self._world.hits[f"failed: {code}"] += 1
         if code in _UNRUN:
+            return
+        if code == "child_failed" or event.node in self._plan(self._execution(event.execution)).calls:
+            self.calls.check_failed(event)
             return
         if code == "expired":
             self.waits.check_expired(event)
@@ -686,11 +719,10 @@ class Invariants:
 
     def _check_verdict(self, execution_id: str, replay: _Replay, plan: Plan) -> None:
         """Check that the end is what the nodes' states say."""
-        rows = self._rows(execution_id)
         left = [node_id for node_id in plan.nodes if node_id not in replay.states]
         if left:
             raise Violation(f"I17 {replay.state} with unsettled nodes: {', '.join(left)}")
-        reasons = {row.reason for row in rows.values() if row.state is NodeState.CANCELLED}
+        reasons = set(replay.reasons.values())
         unhandled = [
             node_id
             for node_id, state in replay.states.items()
@@ -701,7 +733,7 @@ class Invariants:
                 if plan.nodes[name].trigger_rule is TriggerRule.ONE_FAILED
             )
         ]
-        if Reason.CANCELLED in reasons:
+        if Reason.CANCELLED in reasons or Reason.PARENT in reasons:
             expected = ExecutionState.CANCELLED
         elif reasons or unhandled:
             expected = ExecutionState.FAILED
@@ -793,6 +825,15 @@ class Invariants:
 
     def cancel_answered(self, execution: ExecutionRow) -> None:
         self._cancelled[execution.id] = execution.generation
+        for child in self.calls.below(execution):
+            if self._execution(execution.id).generation != execution.generation:
+                return
+            if child.is_terminal:
+                self._cancelled[child.id] = child.generation
+            else:
+                raise Violation(
+                    f"I35 {child.id} is {child.state} after the cancel of its parent was answered"
+                )
 
     def pause_answered(self, execution: ExecutionRow) -> None:
         # It may have been resumed, or have ended, before the answer came.
@@ -814,6 +855,8 @@ class Invariants:
                 row.state not in TERMINAL for row in self._journal._executions.values()
             ):
                 return "leases in the store"
+        if "rebuild" in nets and self._journal._untold_children:
+            return "children whose parents were not told of their end"
         if ("reclaim" in nets or is_calm) and not world.transport.is_quiet:
             return "messages in the streams"
         if "rebuild" in nets or is_calm:
@@ -843,6 +886,7 @@ class Invariants:
                 self._check_needless(execution)
         self._check_work()
         self._check_submits()
+        self.calls.ended_run()
         if not world.is_safety:
             self._check_conserved()
             untidy = self.untidy()
@@ -916,7 +960,8 @@ class Invariants:
             tried.update(id_ for ids in request.tried for id_ in ids)
         self._world.triggers.ended()
         by_trigger = {row.id for row in self._journal._executions.values() if row.trigger is not None}
-        unasked = self._journal._executions.keys() - tried - by_trigger
+        asked = {row.id for row in self._journal._executions.values() if row.parent is None}
+        unasked = asked - tried - by_trigger
         if unasked:
             raise Violation(f"I1 nobody has asked for {', '.join(sorted(unasked))}")
 

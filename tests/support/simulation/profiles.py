@@ -74,8 +74,8 @@ class Profile:
     # Hot state may be rebuilt, which may cost each node that was ready a number.
     rebuilds: bool = False
     # What the workflows have more of: "at_most_once", "early", "timers", "slots", "tags", "skips",
-    # "nodes", "caches", "queues" (each with workers of its own), "sleeps", "waits", "retries" (conditions of
-    # them), "groups" (of executions); and "large" outputs.
+    # "nodes", "caches", "queues" (each with workers of its own), "sleeps", "waits", "calls", "retries"
+    # (conditions of them), "groups" (of executions); and "large" outputs.
     more: frozenset[str] = frozenset()
     # Large outputs travel through the journal: without it their attempts are lost, and rightly so.
     has_blobs: bool = True
@@ -105,6 +105,11 @@ class Profile:
     def has_events(self) -> bool:
         """True if events come in, nodes wait for them, and triggers start executions."""
         return "events" in self.more
+
+    @property
+    def calls(self) -> bool:
+        """True if nodes call workflows."""
+        return "calls" in self.more
 
     def draw(self, rng: Random, *, without: Container[str] = ()) -> dict[str, float]:
         """Draw how much of each kind there is: 0.0, a little, or a lot."""
@@ -266,6 +271,60 @@ PROFILES: dict[str, Profile] = {
         rebuilds=True,
         dispatches_speculatively=True,
         more=frozenset({"waits", "slots"}),
+    ),
+    "calls": Profile(
+        kinds=("reordered",),
+        nets=frozenset(),
+        is_calm=True,
+        collectors=2,
+        more=frozenset({"calls"}),
+    ),
+    "calls_control": Profile(
+        controls=6, nets=frozenset({"free", "rebuild"}), rebuilds=True, more=frozenset({"calls"})
+    ),
+    # Who ends a child, or its parent, dies before the other is told.
+    "calls_crash": Profile(
+        kinds=("crash.api", "crash.orchestrator", "crash.sweeper"),
+        controls=4,
+        rebuilds=True,
+        more=frozenset({"calls"}),
+    ),
+    "calls_faults": Profile(
+        kinds=(
+            *_CRASHES,
+            *_FREEZES,
+            "commit_fails",
+            "commit_unknown",
+            "port_error",
+            "flush",
+            "forgotten",
+            "mistaken_rebuild",
+        ),
+        controls=5,
+        is_swarm=True,
+        rebuilds=True,
+        collectors=2,
+        more=frozenset({"calls", "slots", "early"}),
+    ),
+    "calls_paused": Profile(
+        kinds=("flush", "freeze.orchestrator", "crash.api"),
+        controls=5,
+        pauses=True,
+        rebuilds=True,
+        more=frozenset({"calls"}),
+    ),
+    "calls_waits": Profile(
+        kinds=("crash.orchestrator", "crash.sweeper", "flush"),
+        controls=4,
+        rebuilds=True,
+        more=frozenset({"calls", "waits"}),
+    ),
+    "calls_set_back": Profile(
+        kinds=("set_back", "crash.orchestrator", "freeze.orchestrator", "freeze.sweeper", "freeze.worker"),
+        controls=3,
+        rebuilds=True,
+        dispatches_speculatively=True,
+        more=frozenset({"calls", "slots"}),
     ),
     "retries": Profile(
         kinds=("reordered", "crash.orchestrator", "commit_unknown"),

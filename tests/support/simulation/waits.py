@@ -245,19 +245,31 @@ class Waits:
         """Hold the account of one execution against what the journal has of it."""
         journal = self.world.journal
         rows = journal._nodes.get(execution_id, {})
-        waiting = {node_id for node_id, row in rows.items() if row.wait is not None}
+        waiting = {
+            node_id
+            for node_id, row in rows.items()
+            if row.wait is not None and row.wait.kind is not WaitKind.CHILD
+        }
         mine = {node_id for id_, node_id in self.open if id_ == execution_id}
         indexed = {
             node_id
             for (id_, node_id), wait in journal._waits.items()
-            if id_ == execution_id and wait.settled_at is None
+            if id_ == execution_id
+            and wait.settled_at is None
+            and wait.row.wait is not None
+            and wait.row.wait.kind is not WaitKind.CHILD
         }
         if not waiting == mine == indexed:
             raise Violation(f"I28 by their rows wait {waiting}, by the index {indexed}, by the events {mine}")
         box = self.mailboxes.get(execution_id, [])
         stored = [self._bytes(one) for one in journal._mailboxes.get(execution_id, {}).values()]
         row = journal._executions[execution_id]
-        if [signal.output for signal in box] != stored or row.mailbox != len(box) or row.waiting != len(mine):
+        calls = sum(id_ == execution_id for id_, _ in self.world.invariants.calls.open)
+        if (
+            [signal.output for signal in box] != stored
+            or row.mailbox != len(box)
+            or row.waiting != len(mine) + calls
+        ):
             raise Violation(f"I28 the mailbox of {execution_id} has {stored}, and {box} were kept")
         for node_id in mine:
             wait = self.open[execution_id, node_id]

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from tests.support.simulation import actors
 from tests.support.simulation.caller import Caller
-from tests.support.simulation.coverage import CRASH_STEPS, FAILING_STEPS, WAIT_STEPS
+from tests.support.simulation.coverage import CALL_STEPS, CRASH_STEPS, FAILING_STEPS, WAIT_STEPS
 from tests.support.simulation.drawing import QUEUES
 from tests.support.simulation.faults import Faulty, FaultyTransport, WatchedStore
 from tests.support.simulation.invariants import Invariants, Kept
@@ -178,7 +178,10 @@ class World:
         self._freeze = {kind: self.amounts[f"freeze.{kind}"] for kind in self._crash}
         # One step of each kind of process is the favourite of this seed: there it dies often, and one call
         # fails often. So every point has its seeds, however seldom it is passed.
-        passed = {kind: steps + WAIT_STEPS[kind] * profile.waits for kind, steps in CRASH_STEPS.items()}
+        passed = {
+            kind: steps + WAIT_STEPS[kind] * profile.waits + CALL_STEPS[kind] * profile.calls
+            for kind, steps in CRASH_STEPS.items()
+        }
         self._favourites = {
             kind: f"{steps[self.seed // 2 % len(steps)]}:{('before', 'after')[self.seed % 2]}"
             for kind, steps in passed.items()

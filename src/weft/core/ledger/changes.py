@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weft.core.event import (
+    ChildEnded,
     NodeCached,
     NodeCompleted,
     ParkedDue,
@@ -65,7 +66,7 @@ class Verdict(StrEnum):
 
 _COMPLETIONS = (NodeCompleted, NodeCached, ParkedDue)
 # Events of waits, which may complete their nodes.
-_WAITS = (WaitStarted, WaitDue, WaitAnswered, SignalReceived)
+_WAITS = (WaitStarted, WaitDue, WaitAnswered, SignalReceived, ChildEnded)
 # By names of this module: Python 3.11 takes ten times as long to find a member by its enum.
 _ACCEPTED, _COMPLETED = Verdict.ACCEPTED, NodeState.COMPLETED
 
@@ -82,6 +83,8 @@ class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
     events: tuple[History, ...] = ()
     # Rows of the execution that the journal keeps in memory; empty where it keeps none, or only parts.
     kept: Mapping[str, NodeRow] = {}
+    # A child that the event has created, or opened again: ``rows`` are all of its rows.
+    children: tuple[RecordedEvent, ...] = ()
 
     @property
     def completed_row(self) -> NodeRow | None:
@@ -206,6 +209,7 @@ class Changes:
     __slots__ = (
         "_load_digest",
         "cache",
+        "children_told",
         "events",
         "events_taken",
         "executions",
@@ -253,6 +257,9 @@ class Changes:
         self.events_taken: list[tuple[int, str, str]] = []
         # By execution and name: the last signal that was taken.
         self.signals_read: dict[tuple[str, str], int] = {}
+        # Children whose ends their parents know: what a parent has ended itself is no news to it.
+        # By child, the execution that knows.
+        self.children_told: dict[str, str] = {}
         # (key, output, blob, ttl in seconds)
         self.cache: list[tuple[str, bytes | None, str | None, float]] = []
 
@@ -290,6 +297,25 @@ class Changes:
             execution.waiting += 1
             self.waits_started[key] = row
             self.waits_ended.pop(key, None)
+
+    @property
+    def touches_children(self) -> bool:
+        """True if a child is among the changes, or the end of one."""
+        if self.children_told:
+            return True
+        return any(change.row.parent is not None for change in self.executions.values())
+
+    def ended_children(self) -> dict[str, bool]:
+        """Return the children whose ends these changes change: True if the parent is still to be told."""
+        moved = {
+            id_: change.row.is_terminal and id_ not in self.children_told
+            for id_, change in self.executions.items()
+            if change.row.parent is not None
+            and not change.is_new
+            and (change.row.is_terminal, change.row.parent)
+            != (change.live.row.is_terminal, change.live.row.parent)
+        }
+        return {**dict.fromkeys(self.children_told, False), **moved}
 
     def note(
         self, execution: ExecutionRow, type_: str, *, generation: int | None = None, **facts: Any

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from weft.core.ledger.changes import Change, Changes
     from weft.core.rows import ExecutionRow
+    from weft.definition.model import Concurrency
 
 
 def execution_started(changes: Changes, event: ExecutionStarted, change: Change) -> Verdict:
@@ -49,6 +50,9 @@ def _start_clock(changes: Changes, change: Change) -> None:
     execution.finished_at = None
     limit = change.plan.definition.timeout_seconds
     execution.deadline_at = None if limit is None else changes.now + micros(limit)
+    parent = execution.parent
+    if parent is not None and parent.deadline_at is not None:
+        execution.deadline_at = min(parent.deadline_at, execution.deadline_at or parent.deadline_at)
 
 
 def deadline_passed(changes: Changes, event: DeadlinePassed, change: Change) -> Verdict:
@@ -57,6 +61,11 @@ def deadline_passed(changes: Changes, event: DeadlinePassed, change: Change) -> 
         return Verdict.KNOWN
     if execution.deadline_at is None or changes.now < execution.deadline_at:
         return Verdict.STALE
+    if execution.has_inherited_deadline:
+        # The parent is over, too, and says why.
+        cancelled = ExecutionState.CANCELLED
+        stop(changes, change, cancelled, Reason.PARENT, None, None, event.running)
+        return Verdict.ACCEPTED
     limit = change.plan.definition.timeout_seconds
     error = {
         "code": "deadline_exceeded",
@@ -72,8 +81,13 @@ def cancel(changes: Changes, event: CancelRequested, change: Change) -> Verdict:
         return Verdict.KNOWN
     if change.row.is_terminal:
         return Verdict.REFUSED
+    reason = Reason.CANCELLED
+    if event.by_parent:
+        reason = Reason.PARENT
+        assert change.row.parent is not None
+        changes.children_told[change.row.id] = change.row.parent.execution
     cancelled = ExecutionState.CANCELLED
-    stop(changes, change, cancelled, Reason.CANCELLED, None, None, event.running, actor=event.actor)
+    stop(changes, change, cancelled, reason, None, None, event.running, actor=event.actor)
     return Verdict.ACCEPTED
 
 
@@ -84,7 +98,7 @@ def pause(changes: Changes, event: PauseRequested, execution: ExecutionRow) -> V
         return Verdict.KNOWN
     move_execution(execution, ExecutionState.PAUSED)
     seq = changes.note(execution, "execution.paused", state=ExecutionState.PAUSED, actor=event.actor)
-    execution.halt = Halt(execution.epoch, seq)
+    execution.halt = Halt(execution.epoch, seq, None, event.by_parent)
     return Verdict.ACCEPTED
 
 
@@ -99,7 +113,8 @@ def halt_observed(event: HaltObserved, execution: ExecutionRow) -> Verdict:
     if execution.started_at is None:
         return Verdict.KNOWN
     paused_seq = 0 if halt is None else halt.paused_seq
-    execution.halt = Halt(event.epoch, paused_seq, event.in_hand)
+    by_parent = halt is not None and halt.by_parent
+    execution.halt = Halt(event.epoch, paused_seq, event.in_hand, by_parent)
     return Verdict.ACCEPTED
 
 
@@ -169,13 +184,33 @@ def retry(
         return Verdict.KNOWN
     if execution.state not in (ExecutionState.FAILED, ExecutionState.CANCELLED):
         return Verdict.REFUSED
+    if execution.parent is not None:
+        # Its parent opens it again.
+        return Verdict.REFUSED
     if any(node_id not in plan.nodes for node_id in event.nodes):
         return Verdict.UNKNOWN
     terms = None if execution.group_name is None else plan.definition.concurrency
     if terms is not None and terms.on_conflict is OnConflict.REJECT and is_busy(execution, terms.limit):
         return Verdict.REFUSED
+    reopen(changes, change, event.nodes, terms=terms, actor=event.actor)
+    return Verdict.ACCEPTED
+
+
+def reopen(
+    changes: Changes,
+    change: Change,
+    nodes: tuple[str, ...] = (),
+    *,
+    terms: Concurrency | None = None,
+    actor: str | None = None,
+) -> None:
+    """Open the next generation of an execution that has failed or was cancelled.
+
+    ``terms``: of its group, in which it waits for its turn anew.
+    """
+    execution, plan = change.row, change.plan
     rows = change.every_row()
-    again = plan_retry(plan, rows, event.nodes).run
+    again = plan_retry(plan, rows, nodes).run
     execution.generation += 1
     execution.epoch += 1
     execution.halt = None
@@ -188,7 +223,7 @@ def retry(
     else:
         execution.started_at = execution.finished_at = execution.deadline_at = None
         join_group(changes, change)
-    seq = changes.note(execution, "execution.retried", state=execution.state, actor=event.actor)
+    seq = changes.note(execution, "execution.retried", state=execution.state, actor=actor)
     for node_id in again:
         old = rows[node_id]
         attempt = old.attempt + 1 if may_have_started(plan, rows, node_id) else old.attempt
@@ -200,13 +235,13 @@ def retry(
             answered=min(old.answered, attempt - 1),
             generation=execution.generation,
             seq=seq,
+            called=None if node_id in nodes else old.called,
         )
         changes.put(change, old, fresh)
     # Every failed or cancelled node runs again; of the skipped, those that are decided anew.
     execution.failed = execution.cancelled = 0
     execution.skipped -= sum(rows[node_id].state is NodeState.SKIPPED for node_id in again)
     changes.move_letters(execution, None, "retried")
-    return Verdict.ACCEPTED
 
 
 def notification_ended(changes: Changes, event: NotificationEnded, execution: ExecutionRow) -> Verdict:

@@ -26,7 +26,9 @@ from weft.core.event import (
     AttemptLost,
     AttemptParked,
     AttemptPolled,
+    CallStarted,
     CancelRequested,
+    ChildEnded,
     DeadlinePassed,
     Event,
     ExecutionStarted,
@@ -79,6 +81,8 @@ NodeEvent: TypeAlias = (
     | ParkedDue
     | WaitStarted
     | WaitDue
+    | CallStarted
+    | ChildEnded
 )
 
 # Events that a worker's result becomes.
@@ -191,6 +195,8 @@ class Ledger:
                 | ParkedDue()
                 | WaitStarted()
                 | WaitDue()
+                | CallStarted()
+                | ChildEnded()
             ):
                 return self._node_event(event, change, start)
             case WaitAnswered() | SignalReceived():
@@ -266,9 +272,30 @@ class Ledger:
                 rows = (waits.wait_started(changes, event, change, row, self._loaders.mailboxes),)
             case WaitDue():
                 rows = waits.wait_due(changes, event, change, row, self._new_id)
+            case CallStarted():
+                rows = (waits.call_started(changes, event, change, row),)
+                recorded_event = self._recorded(event, change, rows, start)
+                return replace(recorded_event, children=(self._open_child(event, change),))
+            case ChildEnded():
+                rows = waits.child_ended(changes, event, change, row, self._new_id)
             case _:
                 assert_never(event)
         return self._recorded(event, change, rows, start)
+
+    def _open_child(self, event: CallStarted, change: Change) -> RecordedEvent:
+        """Create the child of a call, or open that of an earlier generation again unless it has completed."""
+        start = len(self.changes.events)
+        child = self._change_of(event.called.child)
+        if child is None:
+            row, plan = waits.new_child(event, change.row), event.new.plan
+            self.admit(row, plan, starts=event.new.starts, actor=f"execution/{change.row.id}")
+            started = ExecutionStarted(execution_id=row.id, generation=row.generation)
+            return RecordedEvent(started, _ACCEPTED, row, plan, (), self._noted(start))
+        waits.take_over_child(self.changes, event, change, child)
+        row = child.row
+        retried = RetryRequested(execution_id=row.id, generation=row.generation)
+        rows = {**child.live.rows, **child.rows}
+        return RecordedEvent(retried, _ACCEPTED, row, child.plan, tuple(rows.values()), self._noted(start))
 
     def _answer(self, event: WaitAnswered | SignalReceived, change: Change, start: int) -> RecordedEvent:
         """Judge the answer to a wait, or a signal: it names no attempt that the fence could compare."""
@@ -323,13 +350,15 @@ def fence(event: NodeEvent, execution: ExecutionRow, row: NodeRow, now: int) -> 
     if isinstance(event, NodeCached) and row.issued == row.attempt:
         # A task of this attempt may be under way.
         return _STALE
-    if isinstance(event, AttemptParked | WaitStarted):
+    if isinstance(event, AttemptParked | WaitStarted | CallStarted):
         if row.parked is not None:
             # Its time has begun, and does not begin again.
             return _KNOWN
         # The commit of a parked node is its start: nothing starts while the execution is paused.
         is_current = event.epoch == execution.epoch and execution.state is not ExecutionState.PAUSED
         return _ACCEPTED if is_current else _STALE
+    if isinstance(event, ChildEnded):
+        return _ACCEPTED if waits.is_awaited(event, execution, row, now) else _STALE
     if isinstance(event, ParkedDue | WaitDue):
         if row.parked is None or row.parked.due_at is None:
             return _STALE

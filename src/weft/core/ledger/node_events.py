@@ -225,8 +225,15 @@ def attempt_lost(changes: Changes, event: AttemptLost, change: Change, row: Node
 
 
 def node_failed(
-    changes: Changes, event: NodeFailed, change: Change, row: NodeRow, new_id: Callable[[], str]
+    changes: Changes,
+    event: NodeFailed,
+    change: Change,
+    row: NodeRow,
+    new_id: Callable[[], str],
+    *,
+    has_letter: bool = True,
 ) -> tuple[NodeRow, ...]:
+    """Settle a node as failed. ``has_letter``: with a dead letter, unless there is another one to retry."""
     execution, times = change.row, changes.attempt_times(event)
     ran = event.started_at is not None or event.lost
     if event.lost:
@@ -253,12 +260,24 @@ def node_failed(
         losses=row.losses + (1 if event.lost else 0),
         issued=row.issued,
         seq=seq,
+        called=row.called,
         **times,
     )
     changes.put(change, row, failed)
     execution.unsettled -= 1
     execution.failed += 1
-    node = change.plan.nodes[event.node_id]
+    if has_letter:
+        _add_letter(changes, event, change, failed.ended, new_id)
+    rows = (failed, *skip_nodes(changes, _reached(event, event.node_id, change), change))
+    stop_if_fatal(changes, event.node_id, change, event.running)
+    return rows
+
+
+def _add_letter(
+    changes: Changes, event: NodeFailed, change: Change, attempt: int, new_id: Callable[[], str]
+) -> None:
+    """Add the dead letter of a node that has failed for good."""
+    execution, node = change.row, change.plan.nodes[event.node_id]
     changes.letters.append(
         DeadLetter(
             id=new_id(),
@@ -266,7 +285,7 @@ def node_failed(
             workflow=execution.workflow,
             node_id=event.node_id,
             generation=execution.generation,
-            attempt=failed.ended,
+            attempt=attempt,
             handler=node.handler,
             queue=node.queue,
             error=event.error,
@@ -276,9 +295,6 @@ def node_failed(
     )
     if has_handler_in(change, event.node_id, NodeState.COMPLETED):
         changes.move_letters(execution, event.node_id, "handled")
-    rows = (failed, *skip_nodes(changes, _reached(event, event.node_id, change), change))
-    stop_if_fatal(changes, event.node_id, change, event.running)
-    return rows
 
 
 def node_skipped(changes: Changes, event: NodeSkipped, change: Change) -> tuple[NodeRow, ...]:

@@ -57,20 +57,8 @@ def _settle_unrun(
     if row.parked is not None:
         # The store need not be asked: its start is a commit.
         running = Running(row.attempt, None, row.queued_at, row.started_at)
-    in_hand = running is not None and running.attempt == row.attempt and running.started_at is not None
-    times: dict[str, Any] = {}
-    if in_hand:
-        assert running is not None
-        assert running.started_at is not None
-        started_at = min(running.started_at, changes.now)
-        queued_at = None if running.queued_at is None else min(running.queued_at, started_at)
-        times = {
-            "worker": running.worker,
-            "queued_at": queued_at,
-            "started_at": started_at,
-            "finished_at": changes.now,
-        }
-    ended = row.attempt if in_hand else row.ended
+    times = _times_in_hand(running, row, changes.now)
+    ended = row.attempt if times else row.ended
     seq = changes.note(
         execution,
         "node.skipped" if state is NodeState.SKIPPED else "node.cancelled",
@@ -94,6 +82,7 @@ def _settle_unrun(
         losses=row.losses,
         issued=row.issued,
         seq=seq,
+        called=row.called,
         **times,
     )
     changes.put(change, row, settled)
@@ -103,6 +92,19 @@ def _settle_unrun(
     else:
         execution.cancelled += 1
     return settled
+
+
+def _times_in_hand(running: Running | None, row: NodeRow, now: int) -> dict[str, Any]:
+    """Return the times of the attempt that was in hand when its node was settled; empty: none was."""
+    if running is None or running.attempt != row.attempt or running.started_at is None:
+        return {}
+    started_at = min(running.started_at, now)
+    return {
+        "worker": running.worker,
+        "queued_at": None if running.queued_at is None else min(running.queued_at, started_at),
+        "started_at": started_at,
+        "finished_at": now,
+    }
 
 
 def stop_if_fatal(changes: Changes, node_id: str, change: Change, running: Mapping[str, Running]) -> None:
@@ -201,9 +203,12 @@ def notify(
 ) -> None:
     """Add what an accepted event gives to tell: to the targets of the operator, and to those of the workflow.
 
-    A URL that both name is told once.
+    A URL that both name is told once. The operator is not told of children: what they come to is told of the
+    execution that they belong to.
     """
     execution = change.row
+    if execution.parent is not None:
+        targets = ()
     told: set[tuple[str, NotifyOn]] = set()
     for target in (*targets, *change.plan.definition.notify):
         for on, facts in _reasons(changes, event, change, target):

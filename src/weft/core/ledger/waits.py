@@ -1,8 +1,12 @@
-"""Applies the events of waits: a wait begins, its time comes, somebody answers, a signal comes in.
+"""Applies the events of waits: one begins, its time comes, somebody answers, a signal comes in, a child ends.
 
 The answer, the expiry and a cancel of one wait are judged one behind the other, because every transaction
 that changes an execution holds its row: the first ends the wait, and the others find that the node waits no
 more.
+
+The commit by which a node begins to wait for a child execution creates the child, so there is no step between
+the two that a crash could lose, and no child of a node that does not wait. The end of the child is a commit
+of its own; the event that tells the parent of it is accepted once, because the node waits for it once.
 
 A signal that no node waits for lies in the mailbox of its execution. The commit that begins a wait reads the
 mailbox, so no signal is lost between a node that is about to wait and a signal that is about to come.
@@ -10,25 +14,28 @@ mailbox, so no signal is lost between a node that is about to wait and a signal 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import hashlib
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
 from weft.core.event import NodeFailed, SignalReceived, WaitAnswered
 from weft.core.ledger.changes import Verdict
+from weft.core.ledger.control import reopen
 from weft.core.ledger.node_events import complete_parked, node_failed
+from weft.core.ledger.settle import stop
 from weft.core.payload import encode
-from weft.core.rows import NodeRow, Parked, Signal
-from weft.core.state import NodeState
+from weft.core.rows import ExecutionRow, NodeRow, Parent, Parked, Signal, Wait, shown_error
+from weft.core.state import ExecutionState, NodeState, Reason
 from weft.core.time import micros, rfc3339
 from weft.definition.waits import WaitKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from weft.core.event import WaitDue, WaitStarted
+    from weft.core.event import CallStarted, ChildEnded, WaitDue, WaitStarted
     from weft.core.ledger.changes import Change, Changes
-    from weft.core.rows import ExecutionRow, PastEvent, Wait
+    from weft.core.rows import PastEvent
 
 # An execution keeps so many signals that nobody waits for.
 MAILBOX_SIGNALS = 1000
@@ -151,7 +158,12 @@ def wait_due(
         value = _NULL if parked.output is None else parked.output
         output = wait_output(value, by=None, at=parked.due_at, expired=not is_timer)
         return (complete_parked(changes, change, row, output=output, output_bytes=len(output)),)
-    sought = f"signal {wait.name!r}" if wait.kind is WaitKind.SIGNAL else f"event {wait.name!r}"
+    if wait.kind is WaitKind.CHILD:
+        code, message = "timeout", f"child {wait.name} has not ended until {rfc3339(parked.due_at)}"
+    else:
+        sought = f"signal {wait.name!r}" if wait.kind is WaitKind.SIGNAL else f"event {wait.name!r}"
+        code = "expired"
+        message = f"no {sought} came until {rfc3339(parked.due_at)}, and the wait has no default"
     failure = NodeFailed(
         execution_id=event.execution_id,
         generation=event.generation,
@@ -161,8 +173,8 @@ def wait_due(
         started_at=row.started_at,
         finished_at=changes.now,
         error={
-            "code": "expired",
-            "message": f"no {sought} came until {rfc3339(parked.due_at)}, and the wait has no default",
+            "code": code,
+            "message": message,
             "retryable": False,
         },
         skips=event.skips,
@@ -244,3 +256,142 @@ def _answered(
     return complete_parked(
         changes, change, row, output=given.output, blob=given.blob, output_bytes=given.output_bytes
     )
+
+
+# -- children ------------------------------------------------------------------------------------------
+
+
+def child_id(parent_id: str, node_id: str, attempt: int, index: int | None = None) -> str:
+    """Return the id of a child: the same for whoever creates it. It has the form of a UUID of version 8."""
+    text = "\0".join((parent_id, node_id, str(attempt), "" if index is None else str(index)))
+    drawn = int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big")
+    drawn = drawn & ~(0xF << 76) & ~(0x3 << 62) | (0x8 << 76) | (0x2 << 62)
+    digits = f"{drawn:032x}"
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def call_started(changes: Changes, event: CallStarted, change: Change, row: NodeRow) -> NodeRow:
+    """Let a node wait for its child."""
+    now = changes.now
+    due_at = None if event.seconds is None else now + micros(event.seconds)
+    seq = changes.note(
+        change.row,
+        "node.waiting",
+        node=row.node_id,
+        attempt=row.attempt,
+        state=NodeState.WAITING,
+        queued_at=now,
+        started_at=now,
+        due_at=due_at,
+    )
+    waiting = replace(
+        row,
+        generation=change.row.generation,
+        queued_at=now,
+        started_at=now,
+        seq=seq,
+        parked=Parked(due_at, None, None, Wait(WaitKind.CHILD, event.called.child)),
+        called=event.called,
+    )
+    changes.put(change, row, waiting)
+    return waiting
+
+
+def new_child(event: CallStarted, parent: ExecutionRow) -> ExecutionRow:
+    """Return the row of a child that is created for a node."""
+    called, new = event.called, event.new
+    return ExecutionRow(
+        id=called.child,
+        namespace=parent.namespace,
+        workflow=called.workflow,
+        version=called.version,
+        digest=called.digest,
+        state=ExecutionState.PENDING,
+        generation=1,
+        epoch=1,
+        total=len(new.plan.nodes),
+        unsettled=len(new.plan.nodes),
+        seq=0,
+        input=new.input,
+        labels=parent.labels,
+        priority=parent.priority,
+        partition=new.partition,
+        created_at=0,
+        traceparent=parent.traceparent,
+        parent=_link(event, parent),
+    )
+
+
+def take_over_child(changes: Changes, event: CallStarted, change: Change, child: Change) -> None:
+    """Let the child of an earlier generation work for this one: it goes on where it failed or stopped."""
+    if not child.row.is_terminal:
+        # Whoever ended the parent has not come to the child yet.
+        stop(changes, child, ExecutionState.CANCELLED, Reason.PARENT, None, None, {})
+    child.row.parent = _link(event, change.row)
+    if child.row.state is not ExecutionState.COMPLETED:
+        reopen(changes, child)
+
+
+def _link(event: CallStarted, parent: ExecutionRow) -> Parent:
+    return Parent(
+        execution=parent.id,
+        node=event.node_id,
+        index=None,
+        attempt=event.attempt,
+        depth=1 if parent.parent is None else parent.parent.depth + 1,
+        generation=parent.generation,
+        deadline_at=parent.deadline_at,
+    )
+
+
+def is_awaited(event: ChildEnded, execution: ExecutionRow, row: NodeRow, now: int) -> bool:
+    """True if the node waits for this child, and its execution has any time left."""
+    is_over = execution.deadline_at is not None and now >= execution.deadline_at
+    return not is_over and row.wait is not None and row.wait == Wait(WaitKind.CHILD, event.child)
+
+
+def child_ended(
+    changes: Changes, event: ChildEnded, change: Change, row: NodeRow, new_id: Callable[[], str]
+) -> tuple[NodeRow, ...]:
+    """Settle a node by the end of its child. A failure leaves no dead letter: the child has its own."""
+    changes.children_told[event.child] = change.row.id
+    changes.untold.add((change.row.id, row.node_id))
+    if event.error is None:
+        done = complete_parked(
+            changes, change, row, output=event.output, blob=event.blob, output_bytes=event.output_bytes
+        )
+        return (done,)
+    failure = NodeFailed(
+        execution_id=event.execution_id,
+        generation=event.generation,
+        node_id=event.node_id,
+        attempt=event.attempt,
+        queued_at=row.queued_at,
+        started_at=row.started_at,
+        finished_at=changes.now,
+        error=event.error,
+        skips=event.skips,
+        running=event.running,
+    )
+    return node_failed(changes, failure, change, row, new_id, has_letter=False)
+
+
+def child_error(child: ExecutionRow) -> dict[str, Any]:
+    """Return the error of a node whose child has ended, and not completed."""
+    assert child.parent is not None
+    error = shown_error(child.error) or {
+        "code": "cancelled",
+        "message": f"execution {child.id} was cancelled",
+        "retryable": False,
+        "details": {},
+    }
+    message = f"child {child.id} is {child.state}: {error.get('message', '')}"
+    return {
+        "code": "child_failed",
+        "message": message,
+        "retryable": False,
+        "details": {
+            "failed": 1,
+            "first": {"index": child.parent.index, "execution": child.id, "error": error},
+        },
+    }

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from weft.core.ledger.changes import Changes
 from weft.core.time import micros
-from weft.journal import notifications, triggers, waits
+from weft.errors import JournalError
+from weft.journal import children, notifications, triggers, waits
 from weft.journal.firing import turn_values
 from weft.journal.postgres import rows
 from weft.journal.postgres.connection import CLOCK
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 # From so many rows on COPY is quicker, though it takes round trips of its own: the cancel of an execution
 # with 5,000 unsettled nodes takes 0.30 s instead of 0.48 s. And no statement is to take longer than a moment.
 _COPIED_ROWS = 1_000
+# An execution is stored with so many of its events: it was created, and started.
+_FIRST_EVENTS = 2
 MAX_ROWS = 5_000
 
 
@@ -115,6 +118,14 @@ _TAKE_SIGNALS = Piece(
     rows.SIGNAL_KEY,
 )
 _ADD_LATE_ANSWERS = _insert("late_answers", rows.LATE_ANSWER)
+_ADD_CHILDREN = _insert("children", rows.CHILD)
+_MOVE_CHILDREN = _update("children", rows.MOVED_CHILD)
+_TELL_CHILDREN = Piece(
+    "UPDATE children SET phase = 'told' FROM {new} JOIN executions ON executions.id = new.child"
+    " WHERE children.execution = executions.number AND children.parent = new.execution"
+    " AND children.phase = 'ended'",
+    rows.TOLD_CHILD,
+)
 _PUT_CACHE = _insert("cache", rows.CACHE, f"ON CONFLICT (key) DO UPDATE SET {rows.CACHE.set(1, 'excluded')}")
 
 # The statement locks the definitions, so that no purge removes them, and adds nothing where one is missing.
@@ -134,9 +145,10 @@ _SUBMIT = f"""
         RETURNING number, id
     ), begun AS (
         INSERT INTO progress (execution, namespace, created_at, id, state, generation, epoch, unsettled,
-            failed, skipped, cancelled, seq, started_at, deadline_at, updated_at, lane_name, group_name)
+            failed, skipped, cancelled, seq, started_at, deadline_at, updated_at, lane_name, group_name,
+            parent)
         SELECT number, namespace, created_at, id, state, 1, 1, total, 0, 0, 0, seq, started_at, deadline_at,
-            created_at, lane, group_name
+            created_at, lane, group_name, parent
         FROM numbered WHERE (number IN (SELECT number FROM added)) IS TRUE
     ), told AS (
         INSERT INTO recorded_events (execution, seq, body)
@@ -225,8 +237,7 @@ async def add_kept(connection: Connection, changes: Changes, numbers: Mapping[st
         change.live.number = numbers[execution_id]
     kept = Changes(changes.now)
     kept.executions = forks
-    # The first two events are stored with the execution.
-    kept.events = [event for event in changes.events if event.execution in forks and event.seq > 2]
+    kept.events = [event for event in changes.events if event.execution in forks]
     with STORING:
         pieces = _pieces(kept)
     pieces[_PUT_COUNTERS] = [
@@ -235,6 +246,20 @@ async def add_kept(connection: Connection, changes: Changes, numbers: Mapping[st
         if (row := change.row)
     ]
     await _write_pieces(connection, pieces)
+
+
+async def add_children(connection: Connection, changes: Changes) -> dict[str, int]:
+    """Store the children that events have created, in the same transaction; return their numbers."""
+    new = [change for change in changes.executions.values() if change.is_new]
+    if not new:
+        return {}
+    _, numbers = await add_executions(connection, changes, {})
+    if len(numbers) < len(new):
+        raise JournalError("a child was stored by another process in this moment; it is decided anew")
+    for change in new:
+        change.live.number = numbers[change.row.id]
+    await _write_pieces(connection, {_ADD_CHILDREN: children.new_values(changes, new)})
+    return numbers
 
 
 async def _write_pieces(connection: Connection, pieces: dict[Piece, list[Values]]) -> None:
@@ -273,6 +298,8 @@ def _pieces(changes: Changes) -> dict[Piece, list[Values]]:
         pieces[_ADD_EVENTS] = [
             rows.event_values(executions[event.execution].live.number, event)
             for event in (*changes.overwritten, *changes.events)
+            # The first events of a new execution are stored with it.
+            if event.seq > _FIRST_EVENTS or not executions[event.execution].is_new
         ]
         pieces[_ADD_FAILURES] = [
             values
@@ -301,6 +328,10 @@ def _pieces(changes: Changes) -> dict[Piece, list[Values]]:
         pieces[_ADD_SIGNALS] = waiting.kept
         pieces[_TAKE_SIGNALS] = waiting.taken
         pieces[_ADD_LATE_ANSWERS] = waiting.late
+    if changes.touches_children:
+        kept = children.written_values(changes)
+        pieces[_MOVE_CHILDREN] = kept.moved
+        pieces[_TELL_CHILDREN] = kept.told
     return pieces
 
 
@@ -345,6 +376,7 @@ def _new_values(changes: Changes, places: Mapping[str, int]) -> list[Values]:
                 row.seq,
                 row.started_at,
                 row.deadline_at,
+                None if row.parent is None else encode_json(row.parent),
                 bodies[row.id, 1],
                 bodies.get((row.id, 2)),
                 row.group_name,

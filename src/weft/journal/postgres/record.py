@@ -17,7 +17,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from weft.core.event import CancelRequested, NodeCompleted, RetryRequested, WaitStarted
+from weft.core.event import CallStarted, CancelRequested, NodeCompleted, RetryRequested, WaitStarted
 from weft.core.ledger.changes import LiveExecution, RecordedEvent, live_executions
 from weft.core.ledger.fence import Ledger, Loaders, NodeEvent
 from weft.core.output import output_nodes
@@ -31,6 +31,7 @@ from weft.journal.postgres.connection import was_lost
 from weft.journal.queries import blobs as find_blobs
 from weft.journal.queries import document as find_document
 from weft.journal.queries import inputs as find_inputs
+from weft.journal.queries import put_definition
 from weft.journal.waits import past_event as find_past_event
 from weft.journal.waits import signal_output as find_signal_output
 from weft.journal.waits import signals as find_signals
@@ -297,8 +298,8 @@ class Recorder:
         if len(done) < len(by_execution):
             transaction.has_written = bool(done)
             left = {id_: own for id_, own in by_execution.items() if id_ not in done}
-            types = _looked_back_for(left)
-            first = partial(hold_events, transaction, types, shared=True) if types else None
+            types, calls = _looked_back_for(left), _calls_in(left)
+            first = partial(_begin, transaction, types, calls, self._clock) if types or calls else None
             done |= await self.record_locked(transaction, left, first=first)
         recorded_events = dict(zip(done, map(iter, done.values()), strict=True))
         return [[next(recorded_events[event.execution_id]) for event in batch] for batch in batches]
@@ -330,6 +331,9 @@ class Recorder:
                 return False
             # It holds off events of its type until it has committed: behind locks.
             if type(event) is WaitStarted and event.lookback_seconds:
+                return False
+            # It creates an execution, or opens another one again.
+            if type(event) is CallStarted:
                 return False
         live = self._live.get(execution_id)
         if live is None:
@@ -444,14 +448,26 @@ class Recorder:
     ) -> dict[str, list[RecordedEvent]]:
         """Begin, and record the events of executions; ``first`` is done before anything is locked."""
         connection = transaction.connection
-        reads, now = await self._lock(transaction, events, first)
-        for execution_id, live in reads.executions.items():
+        calls = _calls_in(events)
+        # A child of an earlier generation is opened again: then it is there, and is locked as its parent is.
+        locked = {**{event.called.child: () for event in calls}, **events}
+        reads, now = await self._lock(transaction, locked, first)
+        for event in calls:
+            if event.called.child in reads.executions:
+                await reads.read_all(event.called.child)
+        for execution_id in events.keys() & reads.executions.keys():
+            live = reads.executions[execution_id]
             controls = RetryRequested if live.row.is_terminal else CancelRequested | RetryRequested
             if any(isinstance(event, controls) for event in events[execution_id]):
                 # A control event looks at every node: without their rows, the events would be judged twice.
                 await reads.read_all(execution_id)
         recorded_events, ledger = await self._judge(events, reads.executions.get, reads, now)
         await changes.write(connection, ledger.changes, now)
+        numbers = await changes.add_children(connection, ledger.changes)
+        if numbers:
+            for event in calls:
+                self._plans.put(event.new.plan)
+            self.remember(ledger.changes, numbers)
         return recorded_events
 
     async def _judge(
@@ -612,6 +628,28 @@ async def hold_events(transaction: Transaction, types: Sequence[str], *, shared:
             f"SELECT {function}(hashtextextended($1, {_EVENTS_LOCK}))",
             name,
         )
+
+
+def _calls_in(events: Mapping[str, Sequence[Event]]) -> list[CallStarted]:
+    return [event for own in events.values() for event in own if isinstance(event, CallStarted)]
+
+
+async def _begin(
+    transaction: Transaction, types: Sequence[str], calls: Sequence[CallStarted], clock: DatabaseClock
+) -> None:
+    """Do what comes before any execution is locked: hold off inbound events, and store definitions."""
+    await hold_events(transaction, types, shared=True)
+    if calls:
+        await _put_definitions(transaction.connection, calls, clock)
+
+
+async def _put_definitions(
+    connection: Connection, calls: Sequence[CallStarted], clock: DatabaseClock
+) -> None:
+    """Store what new children run, and lock it against the purge: before any execution is locked."""
+    now = await clock.ask(connection)
+    for digest, document in sorted({(call.called.digest, call.new.document) for call in calls}):
+        await queries.run_query(connection, put_definition(digest, document, now))
 
 
 def _named(

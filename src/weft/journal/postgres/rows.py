@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from weft.core.rows import History, NodeRow, completion_event
-from weft.journal import notifications, rows, waits
+from weft.journal import children, notifications, rows, waits
 from weft.journal.rows import Values, decode_json, encode_json
 
 if TYPE_CHECKING:
@@ -131,6 +131,7 @@ NEW_EXECUTION = Columns(
     seq="integer",
     started_at="bigint",
     deadline_at="bigint",
+    parent="bytea",
     created_body="bytea",
     started_body="bytea",
     group_name="text",
@@ -146,6 +147,9 @@ WAIT_KEY = Columns(**waits.WAIT_KEY)
 SIGNAL = Columns(**waits.SIGNAL)
 SIGNAL_KEY = Columns(**waits.SIGNAL_KEY)
 LATE_ANSWER = Columns(**waits.LATE_ANSWER)
+CHILD = Columns(**children.CHILD)
+MOVED_CHILD = Columns(**children.MOVED_CHILD)
+TOLD_CHILD = Columns(**children.TOLD_CHILD)
 CACHE = Columns(key="text", output="bytea", blob="text", good_until="bigint")
 
 NODE_STATES = rows.NODE_COLUMNS.replace("nodes.output,", "NULL::bytea,")

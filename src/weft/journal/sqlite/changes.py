@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from weft.core.time import micros
 from weft.errors import ClaimedError
-from weft.journal import notifications, queries, triggers, waits
+from weft.journal import children, notifications, queries, triggers, waits
 from weft.journal.firing import turn_values
 from weft.journal.rows import STORING, ExecutionChanges, execution_values, failure_values
 from weft.journal.sqlite import rows
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
     from weft.core.ledger.changes import Change, Changes
+    from weft.journal.children import ChildValues
     from weft.journal.contract import Claim
     from weft.journal.waits import WaitValues
 
@@ -45,6 +46,12 @@ def put_executions(
                 labels += rows.label_values(number, execution)
         rows.INSERT_EXECUTIONS.run(connection, values)
         rows.INSERT_LABELS.run(connection, labels)
+
+
+def put_children(connection: Connection, changes: Changes) -> None:
+    """Store which of the new executions are children."""
+    new = [change for change in changes.executions.values() if change.is_new]
+    rows.INSERT_CHILDREN.run(connection, children.new_values(changes, new))
 
 
 def refuse_taken(connection: Connection, claim: Claim | None) -> None:
@@ -112,6 +119,8 @@ def write(connection: Connection, changes: Changes, now: int) -> None:
         if changes.joined:
             numbers = {id_: change.live.number for id_, change in executions.items()}
             run_query(connection, triggers.put_turns(turn_values(changes.joined, numbers)))
+        if changes.touches_children:
+            _write_children(connection, children.written_values(changes))
         if changes.cache:
             rows.REPLACE_CACHE.run(
                 connection,
@@ -127,6 +136,23 @@ def _write_waits(connection: Connection, waiting: WaitValues) -> None:
         ("DELETE FROM waits WHERE execution = ? AND node_id = ?", waiting.gone),
         ("DELETE FROM signals WHERE execution = ? AND number = ?", waiting.taken),
         ("INSERT INTO late_answers (event, execution_id, node_id) VALUES (?, ?, ?)", waiting.late),
+    ):
+        for one in values:
+            connection.execute(sql, one)
+
+
+def _write_children(connection: Connection, kept: ChildValues) -> None:
+    for sql, values in (
+        (
+            "UPDATE children SET changed_at = ?2, generation = ?3, attempt = ?4, phase = ?5"
+            " WHERE execution = ?1",
+            kept.moved,
+        ),
+        (
+            "UPDATE children SET phase = 'told' WHERE phase = 'ended' AND parent = ?1"
+            " AND execution = (SELECT number FROM executions WHERE id = ?2)",
+            kept.told,
+        ),
     ):
         for one in values:
             connection.execute(sql, one)

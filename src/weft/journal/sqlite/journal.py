@@ -15,8 +15,8 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft.core.event import RetryRequested
-from weft.core.ledger.changes import Changes, LiveExecution, RecordedEvent, live_executions
+from weft.core.event import CallStarted, RetryRequested
+from weft.core.ledger.changes import Change, Changes, LiveExecution, RecordedEvent, live_executions
 from weft.core.ledger.fence import Ledger, Loaders, NodeEvent
 from weft.core.payload import decode
 from weft.core.rows import without_output
@@ -209,10 +209,7 @@ class SqliteJournal(SqlJournal):
             connection, now, lambda id_: self._find(connection, (), id_) if id_ in known else None
         )
         admitted = [admit(submission, ledger, batch) for submission in submissions]
-        new = [change for change in ledger.changes.executions.values() if change.is_new]
-        for number, change in enumerate(new, self._next_number):
-            change.live.number = number
-        self._next_number += len(new)
+        new = self._number_new(ledger.changes)
         documents = {submission.plan.digest: submission.document for submission in submissions}
         for digest, document in documents.items():
             queries.run_query(connection, put_definition(digest, document, now))
@@ -225,6 +222,14 @@ class SqliteJournal(SqlJournal):
         changes.put_claim(connection, claim, now)
         return admitted
 
+    def _number_new(self, gathered: Changes) -> list[Change]:
+        """Number the new executions of a transaction; return them."""
+        new = [change for change in gathered.executions.values() if change.is_new]
+        for number, change in enumerate(new, self._next_number):
+            change.live.number = number
+        self._next_number += len(new)
+        return new
+
     def _record(
         self, connection: Connection, events: Sequence[Event], claim: Claim | None
     ) -> list[RecordedEvent]:
@@ -235,6 +240,15 @@ class SqliteJournal(SqlJournal):
         recorded_events = [ledger.record(event) for event in events]
         if claim is not None:
             changes.put_claim(connection, accepted_claim(claim, recorded_events), now)
+        new = self._number_new(ledger.changes)
+        if new:
+            for event in events:
+                if isinstance(event, CallStarted) and event.called.child in ledger.changes.executions:
+                    self._plans.put(event.new.plan)
+                    document = put_definition(event.called.digest, event.new.document, now)
+                    queries.run_query(connection, document)
+            changes.put_executions(connection, new, {})
+            changes.put_children(connection, ledger.changes)
         self._write(connection, ledger.changes, now)
         return recorded_events
 
@@ -296,7 +310,8 @@ class SqliteJournal(SqlJournal):
             return None
         number, row = found
         names: list[str] | None = None
-        if row.is_terminal and events and not any(isinstance(event, RetryRequested) for event in events):
+        opens = any(isinstance(event, RetryRequested | CallStarted) for event in events)
+        if row.is_terminal and events and not opens:
             names = [event.node_id for event in events if isinstance(event, NodeEvent)]
         # A retry stores digests of the outputs that it replaces.
         lean = None if row.is_terminal else execution_id

@@ -17,6 +17,7 @@ import msgspec
 
 from weft.core.rows import ExecutionRow, History
 from weft.journal import rows
+from weft.journal.children import CHILD
 from weft.journal.notifications import NOTIFICATION
 from weft.journal.rows import Values, decode_json, encode_json
 from weft.journal.waits import SIGNAL, WAIT
@@ -87,7 +88,7 @@ INSERT_LABELS = RowsStatement("INSERT OR FAIL INTO labels VALUES {rows}", width=
 # Of an execution that is new: its first generation and epoch, and nothing has settled but what a fork keeps.
 INSERT_PROGRESS = RowsStatement(
     "INSERT OR FAIL INTO progress VALUES {rows}",
-    row="?,?,?,?,?,1,1,?,0,?,0,?,NULL,?,NULL,?,?,NULL,NULL,0,0,?,0,?,NULL",
+    row="?,?,?,?,?,1,1,?,0,?,0,?,NULL,?,NULL,?,?,NULL,NULL,0,0,?,0,?,NULL,?",
 )
 UPDATE_PROGRESS = _update_progress(rows.PROGRESS)
 UPDATE_COUNTERS = _update_progress(rows.COUNTERS)
@@ -102,6 +103,7 @@ INSERT_NOTIFICATIONS = _insert("notifications", NOTIFICATION)
 INSERT_FAILURES = _insert("failures", rows.FAILURE, "INSERT OR IGNORE")
 REPLACE_WAITS = _insert("waits", WAIT, "REPLACE")
 INSERT_SIGNALS = _insert("signals", SIGNAL)
+INSERT_CHILDREN = _insert("children", CHILD)
 REPLACE_CACHE = RowsStatement("REPLACE INTO cache VALUES {rows}", width=4)
 
 # A larger output is read by itself: joined with others it would be in memory several times.
@@ -116,6 +118,7 @@ RESULT_COLUMNS = (
     .replace("progress.waiting", "0")
     .replace("progress.mailbox", "0")
     .replace("progress.evicted", "0")
+    .replace("progress.parent", "NULL")
 ) + f", batch_index, {_IS_LARGE}"
 _OUTPUT = list(rows.PLAIN_NODE).index("output")
 NODE_COLUMNS = rows.NODE_COLUMNS.replace("nodes.output,", f"{_JOINED_OUTPUT},") + f", {_IS_LARGE}"
@@ -142,6 +145,7 @@ def new_progress_values(number: int, row: ExecutionRow) -> Values:
         row.updated_at,
         row.lane,
         row.group_name,
+        None if row.parent is None else write_json(row.parent),
     )
 
 

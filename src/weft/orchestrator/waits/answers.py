@@ -28,6 +28,7 @@ from weft.errors import (
     StoreError,
 )
 from weft.journal.contract import EndedWait
+from weft.orchestrator.children.follow import tell_parents
 from weft.orchestrator.recover import rebuild
 from weft.store.contract import Answer
 from weft.validator.check import problems_of
@@ -180,6 +181,8 @@ async def tell(recorded_events: Sequence[RecordedEvent], ports: Ports) -> None:
         await ports.journal.forget_waits(
             [EndedWait(execution.id, execution.generation, row.node_id) for row in rows]
         )
+        # The answer may have ended the execution.
+        await tell_parents([execution], ports)
 
 
 async def tell_untold(ports: Ports) -> None:

@@ -59,7 +59,8 @@ async def _ended(due: DueWait, context: Context) -> Event:
     if plan is None:
         return event
     rule = plan.waits.get(due.node_id)
-    if rule is None or rule.kind is WaitKind.TIMER or rule.has_default:
+    is_call = due.node_id in plan.calls
+    if not is_call and (rule is None or rule.kind is WaitKind.TIMER or rule.has_default):
         return event
     known = context.cascades.known(due.execution_id, due.generation)
     skips = skips_behind_failure(plan, due.node_id, cause=due.node_id, settled=known)

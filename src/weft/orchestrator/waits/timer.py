@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.core.event import WaitStarted
+from weft.core.event import CallStarted, WaitStarted
 from weft.core.ledger.changes import Verdict
 from weft.core.time import micros
 
@@ -32,7 +32,7 @@ class WaitTimer:
     def learn(self, recorded_event: RecordedEvent, now: int) -> bool:
         """Note when a wait that was recorded just now is due; True if that is before the next look."""
         if (
-            not isinstance(recorded_event.event, WaitStarted)
+            not isinstance(recorded_event.event, WaitStarted | CallStarted)
             or recorded_event.verdict is not Verdict.ACCEPTED
         ):
             return False

@@ -32,6 +32,7 @@ from weft.core.state import ExecutionState, NodeState
 from weft.core.time import MICROSECONDS, micros
 from weft.definition.model import Delivery
 from weft.journal.contract import LetterQuery
+from weft.testing.journal.children import ChildRowsContract
 from weft.testing.journal.groups import GroupsContract
 from weft.testing.journal.history import HistoryContract
 from weft.testing.journal.lists import BatchesContract, ClaimsContract, ListsContract
@@ -114,6 +115,7 @@ class JournalContract(
     NotificationsContract,
     ParkedRowsContract,
     WaitRowsContract,
+    ChildRowsContract,
     TriggersContract,
     GroupsContract,
 ):

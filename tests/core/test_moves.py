@@ -165,6 +165,13 @@ async def test_every_legal_move_is_made_by_some_sequence_of_events() -> None:
         for kind, node_id in sequence:
             await told.tell(kind, node_id or "a", None, (await told.walk.execution()).generation)
         made |= told.moves
+    # In a group a retry waits for its turn.
+    for kind in (NodeFailed, CancelRequested):
+        told = Told(workflow("a", name="w", concurrency={"group": "g"}))
+        (await told.walk.submit()).execution.group_name = "g"
+        for event in (kind, RetryRequested):
+            await told.tell(event, "a", None, 1)
+        made |= told.moves
     # A retry of a node that completed, beside one that failed.
     told = Told(workflow("a", "b", failure_policy="continue"))
     await told.walk.submit()

@@ -185,6 +185,12 @@ LISTED_COLUMNS = (
         " || children.generation || ',null]' FROM children WHERE children.execution = executions.number)",
     )
     .replace("progress.evicted", "0")
+    .replace(
+        "progress.group_name",
+        # From the index alone: few executions have a group, and the column stands behind the output.
+        "(SELECT own.group_name FROM progress AS own INDEXED BY progress_group_of"
+        " WHERE own.execution = number AND own.group_name IS NOT NULL)",
+    )
 )
 # The same width, with an empty input in place of a large one. Neither database reads what it only measures.
 LEAN_COLUMNS = EXECUTION_COLUMNS.replace(

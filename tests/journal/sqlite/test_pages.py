@@ -188,4 +188,10 @@ def test_payloads_stand_behind_all_that_lists_read(connection: sqlite3.Connectio
         found = connection.execute("SELECT name FROM pragma_table_info(?) ORDER BY cid", (table,))
         names = [name for (name,) in found]
         behind = names[names.index(payload) + 1 :]
-        assert not [name for name in behind if re.search(rf"\b{name}\b", LISTED_COLUMNS)]
+        # What stands in a query of its own is read from an index alone.
+        listed = re.sub(r"\(SELECT[^()]*(\([^()]*\)[^()]*)?\)", "", LISTED_COLUMNS)
+        assert not [name for name in behind if re.search(rf"\b{name}\b", listed)]
+    plan = connection.execute(
+        f"EXPLAIN QUERY PLAN SELECT {LISTED_COLUMNS} FROM executions JOIN progress ON execution = number"
+    ).fetchall()
+    assert any("own USING COVERING INDEX progress_group_of" in row[-1] for row in plan)

@@ -201,7 +201,7 @@ class Reads:
         self._past_missed.clear()
         lanes = [lane for lane, count in self._in_groups.items() if count is None]
         if lanes:
-            counts = await queries.run_query(self._connection, triggers.count_groups(lanes))
+            counts = await self._count_groups(lanes)
             self._in_groups.update(zip(lanes, counts, strict=True))
         inputs = [name for name, payload in self._inputs.items() if payload is None]
         if inputs:
@@ -220,6 +220,9 @@ class Reads:
 
     async def _read_digests(self, live: LiveExecution, names: Sequence[str]) -> dict[str, str]:
         return await queries.output_digests(self._connection, live.number, names)
+
+    async def _count_groups(self, lanes: Sequence[tuple[str, str]]) -> list[int]:
+        return await queries.run_query(self._connection, triggers.count_groups(lanes))
 
     async def _read_blobs(self, names: list[str]) -> dict[str, bytes]:
         return await queries.run_query(self._connection, find_blobs(names))

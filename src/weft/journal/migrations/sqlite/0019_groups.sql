@@ -3,6 +3,7 @@ ALTER TABLE progress ADD COLUMN group_name TEXT;
 ALTER TABLE progress ADD COLUMN group_lane TEXT;
 CREATE INDEX progress_group ON progress (namespace, group_lane)
 WHERE group_lane IS NOT NULL AND state IN ('PENDING', 'RUNNING', 'PAUSED');
+CREATE INDEX progress_group_of ON progress (execution, group_name) WHERE group_name IS NOT NULL;
 CREATE INDEX progress_group_name ON progress (namespace, group_name, created_at, id)
 WHERE group_name IS NOT NULL;
 

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import functools
+import json
 import sys
 from collections.abc import Callable, Coroutine
+from importlib.resources import files
 from typing import Any, assert_type
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from weft import DefinitionError, Workflow, run
 from weft.definition.validation import check
 from weft.handlers.registry import Registry
+from weft.sdk.workflow import HandlerNodeOptions, PollOptions, WorkflowFields
 
 
 def messages(error: DefinitionError) -> str:
@@ -323,6 +326,20 @@ def test_a_condition_is_an_expression() -> None:
     condition: Any = lambda fetch: True  # noqa: E731 - what somebody might try
     with pytest.raises(DefinitionError, match="a condition is an expression"):
         Workflow("flow").node(id="a", handler="echo", condition=condition)
+
+
+def test_every_field_of_a_definition_can_be_declared() -> None:
+    schema = json.loads(
+        files("weft.definition").joinpath("definition.schema.json").read_text(encoding="utf-8")
+    )
+    of_node = schema["$defs"]["node"]["properties"].keys()
+    # Both are parameters of node() themselves.
+    assert of_node - {"id", "handler"} == HandlerNodeOptions.__annotations__.keys()
+    assert schema["properties"].keys() - {"name"} == WorkflowFields.__annotations__.keys()
+    assert (
+        schema["$defs"]["node"]["properties"]["poll"]["properties"].keys()
+        == PollOptions.__annotations__.keys()
+    )
 
 
 def test_a_misspelled_field_is_refused_where_it_stands() -> None:

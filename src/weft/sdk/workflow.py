@@ -60,6 +60,17 @@ class CacheOptions(TypedDict):
     ttl_seconds: float
 
 
+class _PollOptions(TypedDict, total=False):
+    timeout_seconds: float
+
+
+class PollOptions(_PollOptions):
+    """Until when, how often and how long a node is run again."""
+
+    until: str
+    every_seconds: float
+
+
 class NodeDefaults(TypedDict, total=False):
     timeout_seconds: float
     max_retries: int
@@ -77,6 +88,7 @@ class NodeOptions(NodeDefaults, total=False):
     condition: str
     trigger_rule: TriggerRule
     cache: CacheOptions
+    poll: PollOptions
     secrets: Sequence[str]
 
 

@@ -169,7 +169,7 @@ function Expected({ expected }) {
   const left = (Date.parse(expected.finish_at) - now) / 1000;
   const spread = `between ${formatClock(expected.low_at)} and ${formatClock(expected.high_at)}, by ${formatCount(expected.samples)} earlier executions`;
   const deciding = expected.deciding.length ? `; decided by ${expected.deciding.slice(0, 5).join(", ")}` : "";
-  return html`<span class="expected" title=${spread + deciding}>${left > 0 ? `ends in about ${formatSeconds(left < 10 ? left : Math.round(left))}` : "about to end"}</span>`;
+  return html`<span class="expected" title=${spread + deciding}>${left > 0 ? `ends in about ${formatSeconds(left < 10 ? left : Math.round(left))}` : "longer than usual"}</span>`;
 }
 
 /** @param {{error: import("../types").WeftError}} props */

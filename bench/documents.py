@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -48,6 +49,10 @@ class _Pipeline:
 
     def fill(self, count: int, *, scans: int) -> None:
         self._python("-m", "paperwork", "samples", "--count", str(count), "--scans", str(scans))
+        # Nobody answers here: a review expires at once, and the batch ends.
+        inputs = self.folder / "documents.jsonl"
+        lines = [json.loads(line) | {"review_seconds": 0} for line in inputs.read_text("utf-8").splitlines()]
+        inputs.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
 
     def batch(self) -> float:
         """Run all documents of the inbox as one batch, and give how long it took."""

@@ -12,17 +12,20 @@ from tests.operation.serving import ROOT
 
 from paperwork import database, model
 from paperwork.samples import write
-from weft import run
+from weft.testing import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from weft.sdk.result import ExecutionResult
     from weft.testing.fake_llm import FakeLLM
+    from weft.testing.workflows import MockedResult
 
 EXAMPLE = ROOT / "examples" / "documents"
 DEFINITION = EXAMPLE / "documents.yaml"
+APPROVE = {"decision": "approve"}
+# In virtual time.
+REVIEW_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +77,15 @@ class Place:
         with database.reading() as connection:
             return [tuple(row) for row in connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2")]
 
-    def process(self, path: str, **more: Any) -> ExecutionResult:
-        """Take one document through the pipeline, in this process."""
-        return run(str(DEFINITION), input={"path": path, **more})
+    def process(self, path: str, *, answer: dict[str, Any] | None = None, **more: Any) -> MockedResult:
+        """Take one document through the pipeline, in this process; a review without an answer expires."""
+        answers = {} if answer is None else {"create_review": answer}
+        given = {"path": path, "review_seconds": REVIEW_SECONDS, **more}
+        return run(str(DEFINITION), input=given, answers=answers)
+
+    def decided(self) -> list[tuple[str, str]]:
+        """Return the documents that somebody has decided about, and what."""
+        return [(document, decision) for document, decision, *_ in self.rows("decisions")]
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from tests.documents.conftest import DEFINITION, Place, server_settings
+from tests.documents.conftest import APPROVE, DEFINITION, Place, server_settings
 from tests.operation.serving import PATIENCE_SECONDS, WEFT, Api, serving
 
 import paperwork
-from paperwork import dataset, fields, model
+from paperwork import dataset, fields, model, review
 from paperwork.samples import LETTER
 from weft.testing.fake_llm import rate_limited
 
@@ -61,6 +61,16 @@ async def ended(api: Api, batch_id: str) -> Any:
             await asyncio.sleep(0.1)
 
 
+async def settled(api: Api, batch_id: str, count: int) -> None:
+    """Return once so many executions of a batch are completed."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            batch = await api.get(f"/v1/batches/{batch_id}")
+            if batch["counts"]["COMPLETED"] == count:
+                return
+            await asyncio.sleep(0.1)
+
+
 async def has_files(place: Place, count: int) -> None:
     """Return once so many files have been saved.
 
@@ -76,57 +86,88 @@ def contents(place: Place) -> dict[str, bytes]:
     return {name: data for name, (data, _) in place.files().items()}
 
 
-def queue(place: Place) -> list[tuple[Any, ...]]:
-    """Return the items of the review queue, without their numbers and times."""
-    return sorted(row[1:5] for row in place.rows("reviews"))
+def decided(place: Place) -> list[tuple[Any, ...]]:
+    """Return what was decided about which document, without the times."""
+    return [(*row[:2], json.loads(row[2]), *row[3:5]) for row in place.rows("decisions")]
+
+
+async def waiting(api: Api, count: int) -> list[dict[str, Any]]:
+    """Return the open reviews once there are so many."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            items: list[dict[str, Any]] = []
+            cursor: str | None = ""
+            while cursor is not None:
+                page = await api.get(f"/v1/waits?limit=500{cursor and f'&cursor={cursor}'}")
+                items += page["items"]
+                cursor = page["next_cursor"]
+            if len(items) == count:
+                return items
+            await asyncio.sleep(0.1)
+
+
+async def approve(api: Api, waits: list[dict[str, Any]]) -> None:
+    for wait in waits:
+        path = f"/v1/executions/{wait['execution']}/nodes/{wait['node']}/answer"
+        status, body, _ = await api.call("POST", path, {"value": APPROVE})
+        assert status == 202, body
 
 
 def expected(
     place: Place, inputs: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> tuple[dict[str, bytes], list[tuple[Any, ...]]]:
-    """Return the files and the queue that the inputs come to, worked out one by one in a place of its own."""
+) -> tuple[dict[str, bytes], list[str], list[tuple[Any, ...]]]:
+    """Return what the inputs come to, worked out one by one in a place of its own.
+
+    The files, the questions, and the decisions once all are approved.
+    """
     other = Place(place.folder / "expected")
     other.folder.mkdir()
+    questions = []
     with monkeypatch.context() as patched:
         for name, value in {**other.environment(), "DOCUMENTS_INBOX": str(place.inbox)}.items():
             patched.setenv(name, value)
         for given in inputs:
             read = paperwork.read(**given)
             if read["type"] == fields.OTHER:
-                paperwork.set_aside(read["document"], read["sha256"])
-                continue
-            reply: Any = model.find(read["text"], list(fields.TYPES[read["type"]]))
-            checked = paperwork.check(read["document"], read["sha256"], read["type"], reply)
-            dataset.save_parquet(checked["record"])
-            dataset.save_json(checked["record"])
-            if checked["record"]["confidence"] < 0.8:
-                paperwork.create_review(checked["record"], "the confidence is low")
-        return contents(other), queue(other)
+                made = paperwork.set_aside(read["document"], read["sha256"])
+            else:
+                reply: Any = model.find(read["text"], list(fields.TYPES[read["type"]]))
+                made = paperwork.check(read["document"], read["sha256"], read["type"], reply)
+                dataset.save_parquet(made["record"])
+                dataset.save_json(made["record"])
+            if made["record"]["confidence"] < 0.8:
+                questions.append(made["question"])
+                review.decide(made["record"], APPROVE, by=None, at="")
+        return contents(other), sorted(questions), decided(other)
 
 
 async def test_processing_the_same_500_documents_again_changes_nothing(place: Place, llm: FakeLLM) -> None:
-    # Nothing is sure enough, so that every document has an item.
+    # Nothing is sure enough, so that every document is reviewed.
     inputs = place.fill(500, review_below=1)
     (place.folder / "documents.jsonl").write_text("".join(json.dumps(given) + "\n" for given in inputs))
     llm.script(*[rate_limited(0.1)] * 3)
     async with serving(place.folder / "data", settings=server_settings(llm, **UNLIMITED)) as (_, api):
         await deploy(api)
-        code, out, err = await weft(api, "batch", "documents", str(place.folder / "documents.jsonl"))
+        command = weft(api, "batch", "documents", str(place.folder / "documents.jsonl"))
+        batch_run = asyncio.create_task(command)
+        waits = await waiting(api, 500)
+        assert not batch_run.done()
+        await approve(api, waits)
+        code, out, err = await batch_run
         assert code == 0, err
         assert err.splitlines()[-1].endswith(": 500 completed, 3 retried")
         assert (await api.get(f"/v1/batches/{out.strip()}"))["retried"] == 3
 
-        files, reviews, calls = place.files(), place.rows("reviews"), len(llm.requests)
+        files, decisions, calls = place.files(), place.rows("decisions"), len(llm.requests)
         letters = 500 // LETTER
         assert len(files) == 2 * (500 - letters)
-        assert len({row[1] for row in reviews}) == len(reviews) == 500
+        assert len({row[0] for row in decisions}) == len(decisions) == 500
         assert calls == 500 - letters + 3
 
         batch = await ended(api, await start_batch(api, inputs))
         assert batch["counts"]["COMPLETED"] == 500
     assert place.files() == files
-    assert place.rows("reviews") == reviews
-    assert len(place.rows("review_history")) == 500
+    assert place.rows("decisions") == decisions
     assert len(llm.requests) == calls
     assert len(place.rows("processed")) == 2 * (500 - letters)
 
@@ -144,13 +185,22 @@ async def test_a_batch_goes_on_after_kill_9_to_the_same_end(
             await has_files(place, KILLED // 2)
             await server.kill()
         assert 0 < len(place.files()) < 2 * (KILLED - KILLED // LETTER)
+        files, questions, decisions = expected(place, inputs, monkeypatch)
+        async with serving(data, settings=settings) as (server, api):
+            waits = await waiting(api, len(questions))
+            await settled(api, batch_id, KILLED - len(questions))
+            assert sorted(wait["prompt"] for wait in waits) == questions
+            assert place.rows("decisions") == []
+            await approve(api, waits[::2])
+            # Some wait still, some were answered a moment ago: neither is lost.
+            await server.kill()
         async with serving(data, settings=settings) as (_, api):
+            await approve(api, await waiting(api, len(waits[1::2])))
             batch = await ended(api, batch_id)
     assert batch["counts"]["COMPLETED"] == KILLED
-    files, reviews = expected(place, inputs, monkeypatch)
     # Nothing that was cut off is left, either.
     assert contents(place) == files
-    assert queue(place) == reviews
+    assert decided(place) == decisions
     assert len(place.rows("processed")) == KILLED - KILLED // LETTER
     # What had been extracted was not sent again: only what was under way at the kill.
     assert len(llm.requests) <= KILLED - KILLED // LETTER + 8

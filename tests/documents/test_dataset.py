@@ -102,14 +102,14 @@ def test_documents_with_names_alike_have_files_of_their_own(place: Place) -> Non
 def test_a_correction_made_while_a_record_is_saved_is_not_overwritten(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    item = review.put(record(), reason="low")
     write = dataset._write
-    corrections = [{"vendor": "Corrected"}]
+    corrections = [{"decision": "correct", "fields": {"vendor": "Corrected"}}]
 
     def write_late(*arguments: Any) -> None:
         # Here the pipeline has read what is locked, and has not written yet.
         if corrections:
-            review.correct(item, corrections.pop(), by="ada")
+            corrected = review.decide(record(), corrections.pop(), by="ada", at="2026-01-31T10:05:00Z")
+            dataset.save_json(corrected)
         write(*arguments)
 
     monkeypatch.setattr(dataset, "_write", write_late)

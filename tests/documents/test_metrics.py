@@ -1,11 +1,19 @@
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.documents.conftest import EXAMPLE
 from tests.documents.test_dataset import attempt
+from tests.support.servers.process import free_port
 
 from paperwork import exposition, metrics
 from paperwork.__main__ import main
@@ -77,3 +85,30 @@ def test_the_service_level_is_a_share_of_documents_within_a_time(
     assert capsys.readouterr().out == "60.0% of 5 documents within 30 s; 75.0% are wanted: missed\n"
     assert samples()["documents_sla_kept"] == 0
     assert metrics.check_sla(hours=0).documents == 0
+
+
+def test_the_api_shows_the_metrics_and_the_service_level() -> None:
+    note("a", "accepted", 1, 0.9)
+    port = free_port()
+    process = subprocess.Popen([sys.executable, "-m", "paperwork", "api", "--port", str(port)], cwd=EXAMPLE)
+    try:
+        level = json.loads(read_page(process, f"http://127.0.0.1:{port}/sla"))
+        assert (level["documents"], level["share"], level["kept"]) == (1, 1.0, True)
+        text = read_page(process, f"http://127.0.0.1:{port}/metrics")
+        assert 'documents_processed_total{status="accepted"} 1.0' in text
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def read_page(process: subprocess.Popen[bytes], url: str) -> str:
+    """Return a page of the API, once it is there."""
+    give_up = time.monotonic() + 30
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                return str(answer.read().decode())
+        except urllib.error.URLError:
+            assert process.poll() is None
+            assert time.monotonic() < give_up
+            time.sleep(0.05)

@@ -9,11 +9,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.documents.conftest import DEFINITION, EXAMPLE
+from tests.documents.conftest import APPROVE, DEFINITION, EXAMPLE
 from tests.operation.serving import WEFT
 
 import paperwork
-from paperwork import dataset, extractions, fields, review
+from paperwork import dataset, extractions, fields
 from paperwork.__main__ import model
 from paperwork.samples import make
 from weft import NonRetryable
@@ -45,7 +45,7 @@ COMPLETED = dict.fromkeys(
 def test_a_document_of_every_kind_becomes_fields(place: Place, llm: FakeLLM, kind: str) -> None:
     result = place.process(put(place, 1, kind))
     assert states(result) == COMPLETED | dict.fromkeys(
-        ("create_review", "set_aside", "record_failure"), "SKIPPED"
+        ("create_review", "save_review", "set_aside", "record_failure"), "SKIPPED"
     )
     values = {name: field["value"] for name, field in result.output["fields"].items()}
     assert values == {
@@ -63,7 +63,8 @@ def test_a_document_of_every_kind_becomes_fields(place: Place, llm: FakeLLM, kin
     ((_, _, _, status, seconds, confidence, _),) = place.rows("processed")
     assert (status, confidence) == ("accepted", 0.97)
     assert 0 < seconds < 30
-    assert place.rows("reviews") == []
+    assert result.output["review"] is None
+    assert place.decided() == []
 
 
 def test_weft_run_needs_nothing_but_the_definition_and_a_model(place: Place, llm: FakeLLM) -> None:
@@ -109,11 +110,12 @@ def test_a_review_is_created_after_both_saves(
     path = put(place, 5, "text")
     with monkeypatch.context() as patched:
         patched.setattr(dataset, f"_as_{broken}", full)
-        result = place.process(path)
+        result = place.process(path, answer=APPROVE)
     assert states(result) | {f"save_{broken}": "FAILED", f"save_{other}": "COMPLETED"} == states(result)
     assert result.nodes["create_review"].state == "SKIPPED"
-    assert place.rows("reviews") == []
-    assert place.process(path).output["review"] is not None
+    assert place.decided() == []
+    assert place.process(path, answer=APPROVE).output["review"] == "approve"
+    assert place.decided() == [(path, "approve")]
 
 
 def test_bytes_that_were_extracted_are_not_sent_again(place: Place, llm: FakeLLM) -> None:
@@ -156,40 +158,53 @@ def test_a_receipt_is_asked_for_the_fields_of_a_receipt(place: Place, llm: FakeL
 
 
 def test_a_document_of_no_known_type_is_set_aside_and_not_sent(place: Place, llm: FakeLLM) -> None:
-    result = place.process(put(place, 25, "text"))
-    assert {name for name, state in states(result).items() if state == "COMPLETED"} == {"read", "set_aside"}
+    result = place.process(put(place, 25, "text"), answer={"decision": "reject", "note": "a letter"})
+    assert {name for name, state in states(result).items() if state == "COMPLETED"} == {
+        "read",
+        "set_aside",
+        "create_review",
+        "save_review",
+    }
     assert llm.requests == []
-    (item,) = review.listed()
-    assert (item.document, item.reason) == ("00025.txt", "its type is not known")
-    place.process("00025.txt")
-    assert len(review.listed()) == 1
+    assert result.nodes["set_aside"].output["question"] == "00025.txt: its type is not known"
+    assert (result.output["review"], place.decided()) == ("reject", [("00025.txt", "reject")])
+    again = place.process("00025.txt")
+    assert (states(again)["create_review"], again.output["review"]) == ("SKIPPED", None)
+    assert place.files() == {}
     assert place.rows("processed") == []
 
 
 def test_a_document_below_the_threshold_is_reviewed(place: Place, llm: FakeLLM) -> None:
     path = put(place, 5, "text")
-    result = place.process(path)
+    result = place.process(path, answer=APPROVE)
     assert result.output["confidence"] == 0.45
-    (item,) = review.listed()
-    assert (item.id, item.document, item.reason) == (result.output["review"], path, "the confidence is low")
-    assert item.record["fields"] == result.output["fields"]
+    assert result.nodes["check"].output["question"].startswith(f"{path}: the confidence is low; number ")
+    assert states(result) == COMPLETED | dict.fromkeys(("create_review", "save_review"), "COMPLETED") | (
+        dict.fromkeys(("set_aside", "record_failure"), "SKIPPED")
+    )
+    ((document, decision, kept, by, note, at),) = place.rows("decisions")
+    assert (document, decision, by, note) == (path, "approve", None, "")
+    assert at == result.nodes["create_review"].output["at"]
+    assert json.loads(kept)["fields"] == result.output["fields"]
     assert place.rows("processed")[0][3] == "review"
 
     put(place, 10, "text")
     assert place.process("00010.txt", review_below=0.4).output["review"] is None
-    assert place.process("00010.txt", review_below=0.5).output["review"] is not None
+    assert place.process("00010.txt", review_below=0.5, answer=APPROVE).output["review"] == "approve"
 
 
 def test_what_the_check_found_wrong_is_said_to_the_reviewer(place: Place, llm: FakeLLM) -> None:
     path = place.put("a.txt", b"INVOICE\nInvoice number: 7\nDate: May\nVendor: Blue\nTotal: 1.00 EUR\n")
-    place.process(path)
-    assert review.listed()[0].reason == "date: 'May' is not the date of the document, as YYYY-MM-DD"
+    assert place.process(path).nodes["check"].output["question"] == (
+        "a.txt: date: 'May' is not the date of the document, as YYYY-MM-DD;"
+        " number 7 (0.97); date is missing (0.00); vendor Blue (0.97); total 1.00 (0.97); currency EUR (0.97)"
+    )
 
 
 def test_nothing_is_measured_where_the_extraction_gave_nothing(place: Place, llm: FakeLLM) -> None:
     result = place.process(place.put("a.txt", b"INVOICE\nof which nothing else can be read\n"))
     assert states(result)["record_metrics"] == "SKIPPED"
-    assert states(result)["create_review"] == "COMPLETED"
+    assert (states(result)["create_review"], result.output["review"]) == ("COMPLETED", "expired")
     assert place.rows("processed") == []
 
 

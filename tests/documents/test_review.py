@@ -1,77 +1,95 @@
+"""Reviews: nodes that wait for a person, and what outlives them."""
+
 from __future__ import annotations
 
+import asyncio
 import json
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
-from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.documents.conftest import EXAMPLE
+from tests.documents.conftest import APPROVE, REVIEW_SECONDS, server_settings
+from tests.documents.test_batch import deploy, waiting, weft
 from tests.documents.test_dataset import record
-from tests.support.servers.process import free_port
+from tests.operation.serving import PATIENCE_SECONDS, serving
 
+import paperwork
 from paperwork import review
-from paperwork.__main__ import main
+from weft import NonRetryable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.documents.conftest import Place
 
     from weft.testing.fake_llm import FakeLLM
 
 pytestmark = pytest.mark.usefixtures("place")
 
+AT = "2026-01-31T10:05:00.000Z"
+SMUDGED = 5
 
-def test_a_document_has_one_item_and_the_same_values_change_nothing() -> None:
-    item = review.put(record(), reason="low")
-    review.approve(item, by="ada")
-    before = review.show(item)
-    assert review.put(record(), reason="low") == item
-    assert review.show(item) == before
-    assert [found.id for found in review.listed(state=None)] == [item]
-    assert review.put(record("b.pdf"), reason="low") != item
+
+def correction(**fields: str | None) -> dict[str, Any]:
+    return {"decision": "correct", "fields": fields}
+
+
+def smudged(place: Place) -> str:
+    return str(place.fill(1, first=SMUDGED)[0]["path"])
+
+
+def test_a_document_is_decided_once_and_the_same_values_change_nothing(place: Place, llm: FakeLLM) -> None:
+    path = smudged(place)
+    assert place.process(path, answer=APPROVE).output["review"] == "approve"
+    files, decisions = place.files(), place.rows("decisions")
+    again = place.process(path)
+    assert (again.nodes["create_review"].state, again.output["review"]) == ("SKIPPED", None)
+    assert (place.files(), place.rows("decisions")) == (files, decisions)
+    # Under another name they are another document.
+    copy = place.put("copy.pdf", (place.inbox / path).read_bytes())
+    assert place.process(copy, answer=APPROVE).output["review"] == "approve"
+    assert place.decided() == [(path, "approve"), (copy, "approve")]
 
 
 def test_other_values_are_to_be_looked_at_again() -> None:
-    item = review.put(record(), reason="low")
-    review.approve(item, by="ada")
-    assert review.put(record(total="13.00"), reason="low") == item
-    shown = review.show(item)
-    assert (shown.state, shown.record["fields"]["total"]["value"]) == ("open", "13.00")
+    assert review.earlier(record()) == "none"
+    review.decide(record(), APPROVE, by="ada", at=AT)
+    assert review.earlier(record()) == "same"
+    assert review.earlier(record(total="13.00")) == "other"
 
 
-def test_who_decided_what_and_when_is_kept() -> None:
-    item = review.put(record(), reason="low")
-    review.reject(item, by="ada", note="it is upside down")
-    review.correct(item, {"vendor": "Green"}, by="grace")
-    review.approve(item, by="alan")
-    history = review.show(item).history
-    assert [(noted["by"], noted["action"]) for noted in history] == [
-        ("pipeline", "created"),
-        ("ada", "rejected"),
-        ("grace", "corrected"),
-        ("alan", "approved"),
-    ]
-    assert history[1]["details"]["note"] == "it is upside down"
-    assert history[2]["details"]["fields"] == {"vendor": {"from": "Blue", "to": "Green"}}
-    times = [noted["at"] for noted in history]
-    assert times == sorted(times)
-    assert times[0].endswith("+00:00")
+def test_who_decided_what_and_when_is_kept(place: Place) -> None:
+    review.decide(record(), {"decision": "reject", "note": "it is upside down"}, by="ada", at=AT)
+    review.decide(record("b.pdf"), correction(vendor="Green"), by="grace", at=AT)
+    first, second = place.rows("decisions")
+    assert first == ("a.pdf", "reject", json.dumps(record()), "ada", "it is upside down", AT)
+    assert (*second[:2], *second[3:]) == ("b.pdf", "correct", "grace", "", AT)
+    assert json.loads(second[2])["fields"]["vendor"]["value"] == "Green"
 
 
-def test_a_corrected_field_is_locked_and_survives_other_values(place: Place) -> None:
-    item = review.put(record(), reason="low")
-    corrected = review.correct(item, {"total": "99", "vendor": None}, by="ada")
-    assert corrected.state == "corrected"
-    assert place.saved("a.pdf")["fields"]["total"] == {"value": "99.00", "confidence": 1.0, "locked": True}
-    review.put(record(total="1.00", number="8"), reason="low")
-    shown = review.show(item).record["fields"]
-    assert (shown["total"]["value"], shown["vendor"]["value"], shown["number"]["value"]) == (
+def test_an_answer_that_is_kept_twice_is_kept_once(place: Place) -> None:
+    kept = review.decide(record(), correction(total="99"), by="ada", at=AT)
+    tables = [place.rows(table) for table in ("decisions", "locked_fields")]
+    assert review.decide(record(), correction(total="99"), by="ada", at=AT) == kept
+    assert [place.rows(table) for table in ("decisions", "locked_fields")] == tables
+
+
+def test_a_corrected_field_is_locked_and_survives_other_values(place: Place, llm: FakeLLM) -> None:
+    path = smudged(place)
+    result = place.process(path, answer=correction(total="99", vendor=None))
+    locked = {"value": "99.00", "confidence": 1.0, "locked": True}
+    assert result.output["fields"]["total"] == place.saved(path)["fields"]["total"] == locked
+    assert place.rows("locked_fields") == [(path, "total", "99.00"), (path, "vendor", None)]
+    reply: Any = {
+        name: {"value": value, "confidence": 0.9}
+        for name, value in {
+            "number": "8",
+            "date": "2024-05-14",
+            "vendor": "Red",
+            "total": "1.00",
+            "currency": "EUR",
+        }.items()
+    }
+    checked = paperwork.check(path, "1" * 64, "invoice", reply)["record"]["fields"]
+    assert (checked["total"]["value"], checked["vendor"]["value"], checked["number"]["value"]) == (
         "99.00",
         None,
         "8",
@@ -79,128 +97,130 @@ def test_a_corrected_field_is_locked_and_survives_other_values(place: Place) -> 
 
 
 def test_a_corrected_field_survives_the_processing_of_its_document(place: Place, llm: FakeLLM) -> None:
-    path = place.fill(1, first=5)[0]["path"]
-    item = place.process(path).output["review"]
-    review.correct(item, {"vendor": "Tidewater Tools"}, by="ada")
-    files, rows = place.files(), place.rows("reviews")
+    path = smudged(place)
+    place.process(path, answer=correction(vendor="Tidewater Tools"))
+    files, decisions = place.files(), place.rows("decisions")
     again = place.process(path)
     assert again.output["fields"]["vendor"] == {"value": "Tidewater Tools", "confidence": 1.0, "locked": True}
-    assert (place.files(), place.rows("reviews")) == (files, rows)
+    assert again.nodes["create_review"].state == "SKIPPED"
+    assert (place.files(), place.rows("decisions")) == (files, decisions)
 
-    # Other bytes are read anew, but for what is locked.
+    # Other bytes are read anew, but for what is locked; and they are asked about again, sure as they are.
     place.put(path, (place.inbox / path).read_bytes().replace(b"INV-00005", b"INV-99999"))
-    changed = place.process(path).output
-    assert changed["review"] == item
+    changed = place.process(path, answer=APPROVE).output
+    assert (changed["confidence"], changed["review"]) == (0.97, "approve")
     assert (changed["fields"]["number"]["value"], changed["fields"]["vendor"]["value"]) == (
         "INV-99999",
         "Tidewater Tools",
     )
-    assert review.show(item).state == "open"
+    assert place.decided() == [(path, "approve")]
     assert len(llm.requests) == 2
 
 
 @pytest.mark.parametrize(
-    ("values", "by", "message"),
+    ("values", "message"),
     [
-        ({"colour": "red"}, "ada", "no field 'colour'; there is: number, date"),
-        ({"total": "much"}, "ada", "'much'"),
-        ({}, "ada", "at least one field"),
-        ({"total": "1"}, " ", "who decides"),
+        # What the schema of the answer cannot know: the type of the document, and the calendar.
+        ({"number": "7"}, "no field 'number'; there is: date, vendor, total, currency"),
+        ({"date": "2024-02-30"}, "'2024-02-30' is not the date of the document"),
     ],
 )
 def test_a_correction_that_cannot_be_made_changes_nothing(
-    place: Place, values: dict[str, str | None], by: str, message: str
+    place: Place, llm: FakeLLM, values: dict[str, str], message: str
 ) -> None:
-    item = review.put(record(), reason="low")
-    before = review.show(item)
-    with pytest.raises(review.ReviewError, match=message):
-        review.correct(item, values, by=by)
-    assert review.show(item) == before
-    assert place.rows("locked_fields") == []
+    receipt = place.put("a.txt", b"RECEIPT\nMerchant: Bl?e\nDate: 2024-05-14\nTotal: 1.00 EUR\n")
+    result = place.process(receipt, answer=correction(vendor="Blue", **values))
+    error: Any = result.nodes["save_review"].error
+    assert result.state == "FAILED"
+    assert message in error["message"]
+    assert result.nodes["save_review"].attempt == 1
+    assert (place.rows("locked_fields"), place.decided()) == ([], [])
+    assert place.saved(receipt)["fields"]["vendor"]["value"] == "Bl?e"
+    # Nothing is decided, so that it is asked again.
+    assert place.process(receipt, answer=APPROVE).output["review"] == "approve"
 
 
-def test_the_commands_list_show_and_decide(capsys: pytest.CaptureFixture[str]) -> None:
-    item = review.put(record(), reason="the confidence is low")
-    assert main(["review", "list"]) == 0
-    assert capsys.readouterr().out == f"{item:>5}  open       0.90  a.pdf  the confidence is low\n"
-    assert main(["review", "correct", str(item), "vendor=Green", "number=", "--by", "ada"]) == 0
-    shown = capsys.readouterr().out
-    assert f"review {item}: a.pdf, corrected" in shown
-    assert "  vendor    1.00  Green  locked\n" in shown
-    assert "  number    1.00  -  locked\n" in shown
-    assert "ada  corrected  vendor: Blue -> Green, number: 7 -> None" in shown
-    assert main(["review", "approve", str(item), "--by", "grace"]) == 0
-    assert main(["review", "reject", str(item), "--by", "alan", "--note", "a copy"]) == 0
-    assert main(["review", "show", str(item)]) == 0
-    assert "alan  rejected  a copy" in capsys.readouterr().out
-    assert main(["review", "list"]) == 0
-    assert capsys.readouterr().out == ""
-    assert main(["review", "show", "99"]) == 2
-    assert capsys.readouterr().err == "there is no review 99\n"
+def test_a_correction_of_a_document_without_fields_is_refused() -> None:
+    other = paperwork.set_aside("a.txt", "0" * 64)["record"]
+    with pytest.raises(NonRetryable, match="no field 'total'; there is: none"):
+        review.decide(other, correction(total="1.00"), by="ada", at=AT)
 
 
-@contextmanager
-def serving() -> Iterator[str]:
-    """Have the API of the example in a process of its own."""
-    port = free_port()
-    process = subprocess.Popen([sys.executable, "-m", "paperwork", "api", "--port", str(port)], cwd=EXAMPLE)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        give_up = time.monotonic() + 30
-        while True:
-            try:
-                call(f"{url}/sla")
-                break
-            except urllib.error.URLError:
-                assert process.poll() is None
-                assert time.monotonic() < give_up
-                time.sleep(0.05)
-        yield url
-    finally:
-        process.terminate()
-        process.wait(30)
+def test_a_review_that_nobody_answers_expires_and_decides_nothing(place: Place, llm: FakeLLM) -> None:
+    path = smudged(place)
+    result = place.process(path)
+    assert (result.state, result.output["review"]) == ("COMPLETED", "expired")
+    assert result.nodes["create_review"].duration == REVIEW_SECONDS
+    assert (result.nodes["save_review"].state, place.decided()) == ("SKIPPED", [])
+    assert place.process(path, answer=APPROVE).output["review"] == "approve"
 
 
-def call(url: str, body: Any = None) -> tuple[int, Any]:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            status, text = answer.status, answer.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            status, text = error.code, error.read()
-    try:
-        return status, json.loads(text)
-    except ValueError:
-        return status, text.decode()
+async def test_the_commands_list_refuse_and_take_answers(place: Place, llm: FakeLLM) -> None:
+    path = smudged(place)
+    async with serving(place.folder / "data", settings=server_settings(llm)) as (_, api):
+        await deploy(api)
+        _, first, _ = await weft(api, "start", "documents", "--input", f"path={path}")
+        (wait,) = await waiting(api, 1)
+        since, expires_at = (datetime.fromisoformat(wait[name]) for name in ("since", "expires_at"))
+        assert expires_at - since == timedelta(days=30)
+        _, listed, _ = await weft(api, "waits")
+        assert f"{path}: the confidence is low" in listed
+        # The same document is not asked about twice: the second waits for its turn.
+        _, second, _ = await weft(api, "start", "documents", "--input", f"path={path}")
+        assert (await api.get(f"/v1/executions/{second.strip()}"))["state"] == "PENDING"
+
+        answer = ("answer", wait["execution"], "create_review")
+        assert wait["execution"] == first.strip()
+        for wrong, named in [
+            (correction(colour="red"), "colour"),
+            (correction(total="much"), "much"),
+            (correction(date="May"), "May"),
+            (correction(currency="euro"), "euro"),
+            (correction(vendor=" "), "/value/fields/vendor"),
+            (correction(), "fields"),
+            ({"decision": "correct"}, "fields"),
+            ({**APPROVE, "fields": {"total": "1.00"}}, "fields"),
+            ({"decision": "later"}, "later"),
+        ]:
+            code, _, err = await weft(api, *answer, json.dumps(wrong))
+            assert (code != 0, named in err) == (True, True), (wrong, err)
+        assert (await waiting(api, 1))[0]["node"] == "create_review"
+        assert (place.rows("locked_fields"), place.decided()) == ([], [])
+
+        code, _, err = await weft(api, *answer, json.dumps(correction(vendor="Green", number=None)))
+        assert code == 0, err
+        ended = await api.terminal(first.strip())
+        assert (ended["state"], ended["output"]["review"]) == ("COMPLETED", "correct")
+        fields = place.saved(path)["fields"]
+        assert ended["output"]["fields"] == fields
+        assert (fields["vendor"]["value"], fields["number"]["value"]) == ("Green", None)
+        code, _, err = await weft(api, *answer, json.dumps(APPROVE))
+        assert (code != 0, place.decided()) == (True, [(path, "correct")])
+
+        ended = await api.terminal(second.strip())
+        assert (ended["state"], ended["output"]["review"]) == ("COMPLETED", None)
+        assert ended["output"]["fields"] == fields
+        assert await waiting(api, 0) == []
 
 
-def test_the_api_lists_shows_and_decides(place: Place) -> None:
-    first, second = (review.put(record(name), reason="low") for name in ("a.pdf", "b.pdf"))
-    with serving() as url:
-        _, listed = call(f"{url}/reviews")
-        assert [item["document"] for item in listed] == ["a.pdf", "b.pdf"]
-        status, corrected = call(
-            f"{url}/reviews/{first}/correct", {"by": "ada", "fields": {"vendor": "Green"}}
-        )
-        assert (status, corrected["state"], corrected["history"][-1]["by"]) == (200, "corrected", "ada")
-        assert place.saved("a.pdf")["fields"]["vendor"]["value"] == "Green"
-        assert call(f"{url}/reviews/{second}/approve", {"by": "grace"})[1]["state"] == "approved"
-        status, rejected = call(f"{url}/reviews/{second}/reject", {"by": "alan", "note": "a copy"})
-        assert (status, rejected["state"], rejected["history"][-1]["details"]["note"]) == (
-            200,
-            "rejected",
-            "a copy",
-        )
-        assert call(f"{url}/reviews/{second}")[1] == rejected
-        assert call(f"{url}/reviews")[1] == []
-        assert [item["id"] for item in call(f"{url}/reviews?state=corrected")[1]] == [first]
-        assert [item["id"] for item in call(f"{url}/reviews?state=all&limit=1")[1]] == [first]
-
-        assert call(f"{url}/reviews/99") == (404, {"detail": "there is no review 99"})
-        assert call(f"{url}/reviews/{first}/correct", {"by": "ada", "fields": {"total": "much"}})[0] == 422
-        assert call(f"{url}/reviews/{first}/approve", {})[0] == 422
-        status, text = call(f"{url}/metrics")
-        assert status == 200
-        assert 'documents_processed_total{status="accepted"} 0.0' in text
+async def test_who_answered_is_the_name_of_the_key(
+    place: Place, llm: FakeLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, key = smudged(place), "a-key-of-twenty-four-chars"
+    settings = server_settings(llm, WEFT_API_KEYS=key)
+    monkeypatch.setenv("WEFT_API_KEY", key)
+    async with serving(place.folder / "data", settings=settings) as (_, api):
+        await deploy(api)
+        _, started, _ = await weft(api, "start", "documents", "--input", f"path={path}")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not json.loads((await weft(api, "waits", "--json"))[1])["items"]:
+                pass
+        code, _, err = await weft(api, "answer", started.strip(), "create_review", json.dumps(APPROVE))
+        assert code == 0, err
+        code, _, err = await weft(api, "watch", started.strip())
+        assert code == 0, err
+        _, shown, _ = await weft(api, "show", started.strip(), "create_review", "--json")
+    output = json.loads(shown)["output"]
+    assert output["by"]
+    ((_, decision, _, by, _, at),) = place.rows("decisions")
+    assert (decision, by, at) == ("approve", output["by"], output["at"])

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check",
-    "create_review",
     "prepare",
     "read",
     "record_metrics",
     "save_json",
     "save_parquet",
+    "save_review",
     "set_aside",
 ]
 
@@ -63,11 +63,12 @@ def check(document: str, sha256: str, type: str, reply: Reply) -> dict[str, Any]
     reply = extractions.keep(sha256, type, reply)
     found, problems = fields.check(type, reply)
     found = fields.with_locked(found, review.locked_fields(document))
+    record = fields.make_record(document, sha256, type, found)
     return {
-        "record": fields.make_record(document, sha256, type, found),
+        "record": record,
         "found": sum(field["value"] is not None for field in found.values()),
-        "problems": problems,
-        "in_review": review.is_known(document),
+        "question": review.question(record, problems or ["the confidence is low"]),
+        "earlier_review": review.earlier(record),
     }
 
 
@@ -85,15 +86,26 @@ def record_metrics(
     return metrics.record(document, status, started_at, confidence, context)
 
 
-def create_review(record: Record, reason: str) -> dict[str, int]:
-    """Put a document into the review queue, where it is at most once."""
-    return {"review": review.put(record, reason=reason)}
-
-
-def set_aside(document: str, sha256: str) -> dict[str, int]:
-    """Put a document that we have no fields for into the review queue."""
+def set_aside(document: str, sha256: str) -> dict[str, Any]:
+    """Make the record and the question of a document that we have no fields for."""
     record = fields.make_record(document, sha256, fields.OTHER, {})
-    return {"review": review.put(record, reason="its type is not known")}
+    return {
+        "record": record,
+        "question": review.question(record, ["its type is not known"]),
+        "earlier_review": review.earlier(record),
+    }
+
+
+def save_review(
+    record: Record, answer: dict[str, Any], at: str, context: HandlerContext, by: str | None = None
+) -> dict[str, Any]:
+    """Keep what a reviewer answered; what was corrected is in the files from here on."""
+    record = review.decide(record, answer, by=by, at=at)
+    if answer["decision"] == review.CORRECT:
+        # After the commit: what an execution under way saves from here on has the new values, too.
+        dataset.save_parquet(record, context)
+        dataset.save_json(record, context)
+    return {"record": record}
 
 
 def _bytes_of(path: str) -> bytes:

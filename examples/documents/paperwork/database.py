@@ -1,4 +1,4 @@
-"""The tables of the example: a SQLite file that the workers, the review commands and the API share."""
+"""The tables of the example: a SQLite file that the workers and the API share."""
 
 from __future__ import annotations
 
@@ -25,21 +25,13 @@ CREATE TABLE IF NOT EXISTS extractions (
     reply TEXT NOT NULL,
     PRIMARY KEY (sha256, recipe)
 );
-CREATE TABLE IF NOT EXISTS reviews (
-    id INTEGER PRIMARY KEY,
-    document TEXT NOT NULL UNIQUE,
-    state TEXT NOT NULL,
-    reason TEXT NOT NULL,
+CREATE TABLE IF NOT EXISTS decisions (
+    document TEXT PRIMARY KEY,
+    decision TEXT NOT NULL,
     record TEXT NOT NULL,
-    created_at TEXT NOT NULL,
-    updated_at TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS review_history (
-    review INTEGER NOT NULL REFERENCES reviews (id),
-    at TEXT NOT NULL,
-    by TEXT NOT NULL,
-    action TEXT NOT NULL,
-    details TEXT NOT NULL
+    by TEXT,
+    note TEXT NOT NULL,
+    at TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS locked_fields (
     document TEXT NOT NULL,

@@ -15,7 +15,7 @@ class Settings:
     inbox: Path
     # What comes of them: ``parquet/`` and ``json/``, a file for each document.
     dataset: Path
-    # The cache of extractions, the review queue and the measurements.
+    # The cache of extractions, what reviewers decided, and the measurements.
     database: Path
     # The service level: this share of the documents, within so many seconds.
     sla_seconds: float

@@ -64,4 +64,14 @@ CORPUS: tuple[Past, ...] = (
         1013,
         "an attempt that saw the first end of a wait, which the database lost, was lost with its old start",
     ),
+    Past(
+        "waits",
+        3,
+        "two orchestrators that ended one wait rebuilt its execution one behind the other, and lost what ran",
+    ),
+    Past(
+        "calls_set_back",
+        29,
+        "a parent was told of the end of a cancelled child, and the database had lost that end",
+    ),
 )

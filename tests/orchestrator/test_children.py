@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import RFC_4122, UUID
 
 import pytest
 
+from weft.clock import new_id
 from weft.core.event import CancelRequested, NodeCompleted
 from weft.core.ledger.waits import child_id
 from weft.core.payload import encode
@@ -71,6 +73,15 @@ async def node(ports: Ports, node_id: str = "a", execution_id: str = "p") -> Any
 async def tasks(ports: Ports) -> list[tuple[str, str]]:
     found = await ports.transport.fetch("worker", queues=None, limit=9, wait_seconds=0)
     return [(delivery.task.execution_id, delivery.task.node_id) for delivery in found]
+
+
+def test_the_id_of_a_child_is_a_uuid_of_version_7_beside_its_parents() -> None:
+    parent = new_id()
+    ids = [UUID(child_id(parent, "a", attempt, index)) for attempt in (1, 2) for index in (None, 0, 1)]
+    assert len(set(ids)) == 6
+    assert {(one.version, one.variant) for one in ids} == {(7, RFC_4122)}
+    assert {str(one)[:13] for one in ids} == {parent[:13]}
+    assert child_id(parent, "a", 1) == str(ids[0])
 
 
 async def test_a_child_is_sent_at_once_and_its_end_frees_what_follows(ports: Ports) -> None:

@@ -262,11 +262,19 @@ def _answered(
 
 
 def child_id(parent_id: str, node_id: str, attempt: int, index: int | None = None) -> str:
-    """Return the id of a child: the same for whoever creates it. It has the form of a UUID of version 8."""
+    """Return the id of a child, the same for whoever creates it.
+
+    It is a UUID of version 7, as all ids: the time is that of its parent's id, and the rest a hash, where
+    other ids are random.
+    """
     text = "\0".join((parent_id, node_id, str(attempt), "" if index is None else str(index)))
-    drawn = int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big")
-    drawn = drawn & ~(0xF << 76) & ~(0x3 << 62) | (0x8 << 76) | (0x2 << 62)
-    digits = f"{drawn:032x}"
+    drawn = int.from_bytes(hashlib.sha256(text.encode()).digest()[:10], "big")
+    try:
+        made_at = int(parent_id.replace("-", "")[:12], 16)
+    except ValueError:
+        made_at = 0
+    drawn = drawn & ~(0xF << 76) & ~(0x3 << 62) | (0x7 << 76) | (0x2 << 62)
+    digits = f"{made_at << 80 | drawn:032x}"
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 

@@ -7,7 +7,7 @@ from itertools import islice, pairwise
 
 import pytest
 from cronsim import CronSim
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.core.time import MICROSECONDS
@@ -105,6 +105,7 @@ _EXPRESSIONS = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(_EXPRESSIONS, st.sampled_from([BERLIN, NEW_YORK, LORD_HOWE, "UTC", "Asia/Kolkata"]), _SECONDS)
 def test_moments_are_in_order_and_the_same_from_wherever_they_are_looked_for(
     expression: str, zone: str, second: int
@@ -117,6 +118,7 @@ def test_moments_are_in_order_and_the_same_from_wherever_they_are_looked_for(
         assert cron.after(before) == cron.after(behind - 1) == behind
 
 
+@settings(deadline=None)
 @given(_EXPRESSIONS, st.sampled_from([BERLIN, NEW_YORK, LORD_HOWE]), _SECONDS)
 def test_every_moment_shows_a_local_time_that_is_named_or_ends_a_gap(
     expression: str, zone: str, second: int

@@ -24,6 +24,7 @@ from weft import (
     SettingsError,
     Workflow,
 )
+from weft.journal.memory import MemoryJournal
 from weft.testing import MockedResult, RecordingService, WeftRun, plugin, run, sequence
 from weft.testing.http_server import Answer, json_answer
 
@@ -230,6 +231,26 @@ def test_a_sleep_of_a_week_takes_no_time(weft_run: WeftRun) -> None:
     assert result.state == "COMPLETED"
     assert result.nodes["a"].attempt == 1
     assert result.nodes["a"].duration == result.duration == week - 1
+
+
+def test_a_wait_of_a_month_makes_few_reads(weft_run: WeftRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No loop of the engine looks for work every few seconds of a virtual month: each look is real time."""
+    find, found = MemoryJournal.due_triggers, 0
+
+    async def counted(self: MemoryJournal, *, now: int, limit: int) -> Any:
+        nonlocal found
+        found += 1
+        return await find(self, now=now, limit=limit)
+
+    monkeypatch.setattr(MemoryJournal, "due_triggers", counted)
+    month = 30 * 86_400
+    node = {"id": "a", "handler": "wait", "config": {"expires_seconds": month, "default": "no"}}
+
+    result = weft_run(document(node))
+
+    assert result.nodes["a"].output["expired"]
+    assert result.duration == month
+    assert 1 <= found < 1_000
 
 
 def test_attempts_that_wait_for_hours_for_a_place_are_not_taken_for_lost(weft_run: WeftRun) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from weft.core.time import MICROSECONDS
+from weft.core.time import MICROSECONDS, micros
 from weft.errors import JournalError, StoreError, TriggerChangedError
 from weft.journal.contract import Firing
 from weft.logs import RateLimitedLog
@@ -34,7 +34,9 @@ log = logging.getLogger("weft.orchestrator")
 # Triggers that are started beside each other: they share commits.
 _AT_ONCE = 100
 # A trigger that another process has changed is known here after this time: one read of an index by each.
+# Where sweeps are rare, as in virtual time, so are these looks.
 _LOOK_SECONDS = 1.0
+_LOOKS_PER_SWEEP = 5
 _SHORTEST_SECONDS = 0.001
 # Inputs that are made beside each other; larger ones come one behind the other.
 _SMALL_BYTES = 64 * 1024
@@ -59,7 +61,7 @@ class Scheduler:
 
     async def wait(self, next_at: int | None) -> None:
         """Return when something is due, or may be."""
-        seconds = _LOOK_SECONDS
+        seconds = max(_LOOK_SECONDS, self._ports.sweep_seconds / _LOOKS_PER_SWEEP)
         if next_at is not None:
             until = (next_at - self._ports.clock.now()) / MICROSECONDS
             seconds = min(seconds, max(until, _SHORTEST_SECONDS))
@@ -68,7 +70,7 @@ class Scheduler:
                 await self._nudged.wait()
 
     async def fire_due(self) -> int | None:
-        """Start everything that is due; return when the next trigger fires. Raises JournalError."""
+        """Start everything that is due; return when to look again at the latest. Raises JournalError."""
         self._nudged.clear()
         journal = self._ports.journal
         while True:
@@ -79,7 +81,7 @@ class Scheduler:
             if await self._is_full():
                 # They stay due. What is late beyond the grace when there is room was missed.
                 self._log.warning("trigger.delayed", trigger=due[0].name, backlog=self._ports.max_backlog)
-                return None
+                return now + micros(_LOOK_SECONDS)
             done = await asyncio.gather(*(self.fire_one(row, now) for row in due), return_exceptions=True)
             # All have ended: none of them is left behind without anybody to await it.
             for error in done:
@@ -87,7 +89,7 @@ class Scheduler:
                     raise error
             if not any(done):
                 # Broken ones alone: they are looked at again with the next turn of the loop.
-                return None
+                return now + micros(_LOOK_SECONDS)
 
     async def _is_full(self) -> bool:
         """True if nothing more is let in: what comes by a schedule is refused as a submit is."""

@@ -202,6 +202,19 @@ async def test_a_cancel_that_could_not_tell_the_store_of_a_child_does_when_it_is
     assert await store.epochs([CHILD]) == [None]
 
 
+async def test_a_cancel_reaches_what_a_crash_has_left_below_an_ended_child(ports: Ports) -> None:
+    nested = {"nodes": [call("inner"), {"id": "y", "handler": "echo"}]}
+    context = await begun(ports, call(workflow=nested))
+    await advance_free([CHILD], context)
+    below = child_id(CHILD, "inner", 1)
+    # Whoever cancelled the child died behind the commit.
+    await ports.journal.record([CancelRequested(execution_id=CHILD, generation=0)])
+    assert (await execution(ports, below)).state is ExecutionState.RUNNING
+    await control.cancel("p", ports)
+    assert (await execution(ports, below)).state is ExecutionState.CANCELLED
+    assert await ports.store.epochs(["p", CHILD, below]) == [None] * 3
+
+
 async def test_what_a_crash_left_of_an_ended_parent_is_cancelled_by_a_sweep(ports: Ports) -> None:
     context = await begun(ports, call())
     await ports.journal.record([CancelRequested(execution_id="p", generation=0)])

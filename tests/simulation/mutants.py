@@ -232,7 +232,7 @@ MUTANTS = (
     # -- attempts and generations ------------------------------------------------------------------
     Mutant(
         "retry_resets_attempts",
-        f"{_LEDGER}.control:retry",
+        f"{_LEDGER}.control:reopen",
         "attempt = old.attempt + 1 if may_have_started(plan, rows, node_id) else old.attempt",
         "attempt = 1",
         "calm_control",
@@ -241,7 +241,7 @@ MUTANTS = (
     ),
     Mutant(
         "retry_reuses_the_attempt",
-        f"{_LEDGER}.control:retry",
+        f"{_LEDGER}.control:reopen",
         "old.attempt + 1 if may_have_started(plan, rows, node_id) else old.attempt",
         "old.attempt",
         "calm_control",
@@ -951,7 +951,7 @@ MUTANTS = (
     Mutant(
         "cancel_leaves_the_children",
         f"{_ORCHESTRATOR}.control:cancel",
-        "        await end_children(execution.id, ports)\n",
+        "        await end_descendants(execution.id, ports)\n",
         "        pass\n",
         "calls_control",
         200,

@@ -35,6 +35,7 @@ EXECUTION = [
         "batch",
         "trigger",
         "group",
+        "parent",
         "forked_from",
         "trace_id",
         "created_at",
@@ -45,7 +46,7 @@ EXECUTION = [
 ]
 NODE = [
     *("id", "handler", "state", "attempt", "queued_at", "started_at", "finished_at", "due_at", "worker"),
-    *("progress", "reason", "cause", "cached", "reused", "error", "output", "output_bytes"),
+    *("progress", "reason", "cause", "cached", "reused", "children", "error", "output", "output_bytes"),
 ]
 ONE_NODE = [*NODE, "config", "generation", "max_retries", "attempts"]
 ATTEMPT = [

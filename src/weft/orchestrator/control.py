@@ -18,8 +18,7 @@ from weft.core.task import Wake
 from weft.errors import NotAllowedError, NotFoundError, Problem, RequestError, StoreError
 from weft.journal.contract import ExecutionQuery, group_busy
 from weft.orchestrator.children.follow import (
-    close_children,
-    end_children,
+    end_descendants,
     pause_children,
     resume_children,
     tell_parents,
@@ -58,10 +57,7 @@ async def cancel(execution_id: str, ports: Ports, *, actor: str | None = None) -
     await _close(execution, recorded_event.plan, ports)
     await release_behind([execution], ports)
     if recorded_event.plan is not None and recorded_event.plan.calls:
-        await end_children(execution.id, ports)
-        if recorded_event.verdict is Verdict.KNOWN:
-            # Whoever cancelled it may have found no store to tell of the children.
-            await close_children(execution.id, ports)
+        await end_descendants(execution.id, ports)
     await tell_parents([execution], ports)
     return execution
 
@@ -89,7 +85,7 @@ async def cancel_all(rows: Sequence[ExecutionRow], ports: Ports, *, actor: str |
         if recorded_event.execution is not None and recorded_event.execution.is_terminal:
             await _close(recorded_event.execution, recorded_event.plan, ports)
             if recorded_event.plan is not None and recorded_event.plan.calls:
-                await end_children(recorded_event.execution.id, ports)
+                await end_descendants(recorded_event.execution.id, ports)
     ended = [one.execution for one in recorded_events if one.execution is not None]
     await release_behind(ended, ports)
     await tell_parents(ended, ports)

@@ -288,7 +288,7 @@ class Child:
             if not self._load_problems:
                 raise
             # The likely reason. It may be mended without a new definition, so this one retries.
-            problems = [problem.partition("\n")[0] for problem in self._load_problems]
+            problems = [_in_one_line(problem) for problem in self._load_problems]
             raise HandlerError(f"{error}; at the start, {'; '.join(problems)}") from None
 
     def _announce(self, handler: str, invocation: Invocation) -> None:
@@ -368,6 +368,12 @@ def _refuse_breakpoint(*_: object, **__: object) -> NoReturn:
         "workflow from your own script with weft.run(), or set PYTHONBREAKPOINT to a debugger that listens "
         "on a port"
     )
+
+
+def _in_one_line(problem: str) -> str:
+    """Return what could not be imported, without the frames of its traceback: a sentence and the error."""
+    first, *frames = problem.splitlines()
+    return f"{first} {frames[-1]}" if frames else first
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.core.test_ledger_properties import Story
 from tests.core.workflows import workflows
 
-from weft.core.event import CancelRequested, NodeCompleted, RetryRequested
+from weft.core.event import CallStarted, CancelRequested, NodeCompleted, RetryRequested
 from weft.core.ledger.fence import NodeEvent
 from weft.core.output import output_nodes
 from weft.core.rows import digest_of
@@ -99,8 +99,18 @@ class FrugalJournal(MemoryJournal):
                 rows.asked |= names
                 rows.update(await self.nodes(execution_id, names=names))
                 reads.given += len(names)
+        calls = [event for event in events if isinstance(event, CallStarted)]
+        for event in calls:
+            # A child of an earlier generation is opened again.
+            child = self._executions.get(event.called.child)
+            if child is not None:
+                reads.add(0, child, self._plans[child.digest])
+                await reads.read_all(child.id)
         judged, ledger = await self._recorder._judge(by_execution, reads.executions.get, reads, self._now())
         self.given = reads.given
+        for event in calls:
+            if event.called.child in ledger.changes.executions:
+                self._put_definition(event.new.plan, event.new.document)
         recorded_events = {id_: iter(own) for id_, own in judged.items()}
         in_order = [next(recorded_events[event.execution_id]) for event in events]
         self._commit(ledger.changes, accepted_claim(claim, in_order))

@@ -74,4 +74,9 @@ CORPUS: tuple[Past, ...] = (
         29,
         "a parent was told of the end of a cancelled child, and the database had lost that end",
     ),
+    Past(
+        "calls_crash",
+        90,
+        "a cancel was answered while a child of a child ran, whose parent a dead process had cancelled",
+    ),
 )

@@ -184,8 +184,13 @@ async def end_children(execution_id: str, ports: Ports) -> None:
             return
 
 
-async def close_children(execution_id: str, ports: Ports) -> None:
-    """Close what the store still has open of the ended children of an execution, and of theirs."""
+async def end_descendants(execution_id: str, ports: Ports) -> None:
+    """End all that works below an execution that was cancelled, whatever a crash has left there.
+
+    Whoever ended a child earlier may have died before it told the store, or before it ended the children of
+    that child. The sweep repairs both, but the caller of a cancel is told that nothing starts any more.
+    """
+    await end_children(execution_id, ports)
     after = ""
     while rows := await ports.journal.ended_children(execution_id, after=after, limit=_AT_ONCE):
         epochs = await ports.store.epochs([row.id for row in rows])
@@ -194,7 +199,7 @@ async def close_children(execution_id: str, ports: Ports) -> None:
             if epoch is not None:
                 await ports.store.close(row.id, generation=row.generation, epoch=row.epoch, plan=plan)
             if plan is not None and plan.calls:
-                await close_children(row.id, ports)
+                await end_descendants(row.id, ports)
         after = rows[-1].id
 
 

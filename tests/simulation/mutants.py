@@ -998,8 +998,8 @@ MUTANTS = (
         f"{_LEDGER}.waits:child_ended",
         "    changes.untold.add((change.row.id, row.node_id))\n",
         "    pass\n",
-        "calls_crash",
-        100,
+        "calls_set_back",
+        700,
         "whoever ends a call dies, and nobody tells the store of the parent",
     ),
     Mutant(

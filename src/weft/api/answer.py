@@ -26,8 +26,8 @@ Place = TypeVar("Place", bound="tuple[str | int, ...]")
 
 _ENCODER = msgspec.json.Encoder()
 _MAX_CURSOR = 512
-# What is read at once of items that may be large, and where those so far were small; and what a page of them
-# holds: one more item may follow.
+# Items that may be large are read by so many; where the items before were small, by more. A page of them ends
+# behind the item with which it has so many bytes.
 _READ_AT_ONCE = 4
 _SMALL_BYTES = 8 * 1024
 _SMALL_AT_ONCE = 64

@@ -294,7 +294,7 @@ class Tracker:
     _running: dict[str, None] = field(default_factory=dict)
     # With their times.
     _settled: list[tuple[str, SettledNode]] = field(default_factory=list)
-    # What is to be shown, with the look that found it and its time.
+    # Lines and nodes to print, each with the moment at which a look found it and with its own time.
     _held: list[tuple[float, str, NodeLine | SettledNode]] = field(default_factory=list)
     _told: dict[str, str] = field(default_factory=dict)
 

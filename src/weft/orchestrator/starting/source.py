@@ -106,7 +106,7 @@ def _begin_input(value: Json, plan: Plan, bounds: Bounds) -> tuple[bytes, list[P
             return b"", [Problem("", str(error))]
         fault = find_fault(value, max_values=MAX_VALUES, max_depth=bounds.max_depth)
         return b"", [Problem(pointer(fault.path), fault.message)]
-    # What is checked is what will be read: a subclass of dict or str is none any more.
+    # The schema checks the decoded payload, which nodes will read: a subclass of dict or str is plain there.
     return payload, check_input(plan, value if plan.input_schema is None else decode(payload), payload)
 
 
